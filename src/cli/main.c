@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cli/command.h"
+#include "config/option.h"
+
+enum { OUTPUT_BYTES_MAX = 1 << 20 };
+
+const struct command commands[] = {
+    { "serve", "MODEL.gguf [options]", "serve a model over an OpenAI-compatible HTTP API",
+      serve_command },
+};
+const size_t command_count = LENGTH_OF(commands);
+
+enum tarn_status output_write(const struct text *text)
+{
+    if (fputs(text_chars(text), stdout) < 0 || fflush(stdout) != 0) {
+        log_error("standard output: %s", strerrordesc_np(errno));
+        return TARN_IO;
+    }
+    return TARN_OK;
+}
+
+static enum tarn_status help_print(struct text *out)
+{
+    TRY(text_append(out,
+                    "tarn %s: a shared pool of KV-cache pages, and a server on it\n\n"
+                    "usage: tarn COMMAND [arguments]\n\ncommands:\n",
+                    TARN_VERSION));
+    for (size_t i = 0; i < command_count; i++)
+        TRY(text_append(out, "  %-8s %s\n", commands[i].name, commands[i].summary));
+    return text_append(out, "\n"
+                            "  tarn COMMAND --help   what a command takes\n"
+                            "  tarn --version        the version\n"
+                            "  tarn --man            the manual page, for man -l -\n");
+}
+
+static enum tarn_status version_print(struct text *out)
+{
+    return text_append(out, "tarn %s\n", TARN_VERSION);
+}
+
+static int print(enum tarn_status (*content)(struct text *out))
+{
+    CLEANUP(text_deinit)
+    struct text text;
+    text_init(&text, OUTPUT_BYTES_MAX);
+    const enum tarn_status status = content(&text);
+    if (status != TARN_OK) {
+        log_error("%s", tarn_strerror(status));
+        return EXIT_STATUS_FAILED;
+    }
+    return output_write(&text) == TARN_OK ? EXIT_STATUS_OK : EXIT_STATUS_FAILED;
+}
+
+static int unknown_command(const char *name)
+{
+    const char *names[LENGTH_OF(commands)];
+    for (size_t i = 0; i < command_count; i++)
+        names[i] = commands[i].name;
+    const char *nearest = nearest_name(name, names, command_count);
+    if (nearest)
+        log_error("unknown command '%.100s'; did you mean %s?", name, nearest);
+    else
+        log_error("unknown command '%.100s'; see tarn --help", name);
+    return EXIT_STATUS_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        enum tarn_status (*content)(struct text *out);
+    } pages[] = { { "--help", help_print },
+                  { "-h", help_print },
+                  { "help", help_print },
+                  { "--version", version_print },
+                  { "--man", manual_print } };
+    if (argc < 2) {
+        log_error("no command; see tarn --help");
+        return EXIT_STATUS_USAGE;
+    }
+    for (size_t i = 0; i < LENGTH_OF(pages); i++)
+        if (strcmp(argv[1], pages[i].name) == 0)
+            return print(pages[i].content);
+    for (size_t i = 0; i < command_count; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    return unknown_command(argv[1]);
+}

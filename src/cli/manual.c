@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/command.h"
+#include "config/option.h"
+
+static const char manual_head[] = ".TH TARN 1 \"\" \"Tarn\" \"User Commands\"\n"
+                                  ".SH NAME\n"
+                                  "tarn \\- a shared pool of KV-cache pages, and a server on it\n"
+                                  ".SH SYNOPSIS\n";
+
+static const char manual_serve[] =
+    ".SH SERVING\n"
+    "\\fBtarn serve\\fR loads a GGUF file and answers OpenAI's HTTP API on one address:\n"
+    "\\fI/v1/chat/completions\\fR, \\fI/v1/completions\\fR, \\fI/v1/models\\fR, and besides them\n"
+    "\\fI/tokenize\\fR, \\fI/detokenize\\fR, \\fI/health\\fR, \\fI/version\\fR and "
+    "\\fI/metrics\\fR\n"
+    "(Prometheus text). What it has computed of a prompt it saves to the pool, and what any "
+    "server\n"
+    "of the same user on the same host has saved it loads instead of computing.\n"
+    ".PP\n"
+    "SIGTERM and SIGINT let running requests finish, for at most \\fB\\-\\-drain\\-deadline\\fR;\n"
+    "a second one ends the server at once.\n"
+    ".SH OPTIONS OF TARN SERVE\n"
+    "A flag wins over the environment, which wins over the default, shown in brackets. The\n"
+    "variable of \\fB\\-\\-max\\-batch\\-size\\fR is \\fBTARN_MAX_BATCH_SIZE\\fR, and so for the\n"
+    "others. Sizes take B, KiB, MiB, GiB or TiB, times ms or s.\n";
+
+static const char manual_tail[] =
+    ".SH EXIT STATUS\n"
+    "0 when all went well, 1 after a failure, 2 when called wrongly. The cause is one line on\n"
+    "standard error.\n";
+
+enum tarn_status manual_print(struct text *out)
+{
+    TRY(text_append(out, "%s", manual_head));
+    for (size_t i = 0; i < command_count; i++)
+        TRY(text_append(out, "%s.B tarn %s\n%s\n", i ? ".br\n" : "", commands[i].name,
+                        commands[i].arguments));
+    TRY(text_append(out, ".SH COMMANDS\n"));
+    for (size_t i = 0; i < command_count; i++)
+        TRY(text_append(out, ".TP\n.B %s\n%s\n", commands[i].name, commands[i].summary));
+    TRY(text_append(out, "%s", manual_serve));
+    TRY(options_print_manual(out));
+    return text_append(out, "%s", manual_tail);
+}

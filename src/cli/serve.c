@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <unistd.h>
+
+#include "base/log.h"
+#include "cli/command.h"
+#include "config/option.h"
+
+enum { OUTPUT_BYTES_MAX = 1 << 20 };
+
+static enum tarn_status help_print(struct text *out)
+{
+    TRY(text_append(out,
+                    "usage: tarn serve MODEL.gguf [options]\n\n"
+                    "Serve a model over an OpenAI-compatible HTTP API. Each option can also be "
+                    "given in the\nenvironment, as TARN_PORT for --port. Defaults are in "
+                    "brackets.\n"));
+    return options_print_help(out);
+}
+
+static int print(enum tarn_status status, const struct text *text)
+{
+    if (status != TARN_OK) {
+        log_error("%s", tarn_strerror(status));
+        return EXIT_STATUS_FAILED;
+    }
+    return output_write(text) == TARN_OK ? EXIT_STATUS_OK : EXIT_STATUS_FAILED;
+}
+
+int serve_command(int argc, char **argv)
+{
+    struct options options;
+    CLEANUP(text_deinit)
+    struct text text;
+    text_init(&text, OUTPUT_BYTES_MAX);
+    if (options_read(argc - 1, argv + 1, environ, &options) != TARN_OK) {
+        log_error("%s", options.error);
+        return EXIT_STATUS_USAGE;
+    }
+    if (option_bool(&options, OPTION_HELP))
+        return print(help_print(&text), &text);
+    if (option_bool(&options, OPTION_PRINT_CONFIG))
+        return print(options_print_config(&options, &text), &text);
+    if (!options.model) {
+        log_error("which model? usage: tarn serve MODEL.gguf [options]");
+        return EXIT_STATUS_USAGE;
+    }
+    return EXIT_STATUS_OK;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * option-list.h - every option of `tarn serve`:
+ *   X(id, type, name, argument, default, least, most, when unset, help)
+ * Flag --name, environment variable TARN_NAME (capitals, _ for -). Limits are in the type's unit;
+ * 0, 0 means none. A choice's argument is its list of values. From this table come the parser,
+ * --help, --print-config and the manual page. SECTION(title) heads the rows below it.
+ */
+#ifndef CONFIG_OPTION_LIST_H
+#define CONFIG_OPTION_LIST_H
+
+#define OPTION_LIST(SECTION, X)                                                                    \
+    SECTION("Server")                                                                              \
+    X(HOST, TEXT, "host", "ADDRESS", "127.0.0.1", 0, 0, "",                                        \
+      "address to listen on; anything but loopback lets others in")                                \
+    X(PORT, COUNT, "port", "N", "8000", 0, 65535, "", "port to listen on; 0 takes a free one")     \
+    X(MAX_CONNECTIONS, COUNT, "max-connections", "N", "256", 1, 4096, "",                          \
+      "HTTP connections open at once")                                                             \
+    X(MAX_WAITING, COUNT, "max-waiting", "N", "256", 1, 65536, "",                                 \
+      "requests alive at once, waiting and running; more are answered with 503")                   \
+    X(MAX_TOKENS_DEFAULT, COUNT, "max-tokens-default", "N", "", 1, 1048576,                        \
+      "completions 16; chat the rest of the context, at most 1024",                                \
+      "tokens to generate when a request does not say")                                            \
+    X(DRAIN_DEADLINE, TIME, "drain-deadline", "TIME", "30s", 0, 86400000, "",                      \
+      "how long SIGTERM lets running requests finish")                                             \
+    X(LOG_LEVEL, CHOICE, "log-level", "error|warning|info|debug", "info", 0, 0, "",                \
+      "lines to write to standard error")                                                          \
+    SECTION("Model and memory")                                                                    \
+    X(CTX, COUNT, "ctx", "TOKENS", "", 2, 1048576, "the model's, at most 8192",                    \
+      "longest prompt and answer together")                                                        \
+    X(PAGE_TOKENS, COUNT, "page-tokens", "TOKENS", "32", 1, 1024, "",                              \
+      "tokens of a page, the unit that is cached and shared")                                      \
+    X(KV_TYPE, CHOICE, "kv-type", "f16|f32", "f16", 0, 0, "", "number format of keys and values")  \
+    X(KV_SIZE, SIZE, "kv-size", "SIZE", "", 1, 0,                                                  \
+      "enough for --max-batch-size requests of half the context, within a quarter of the memory "  \
+      "available",                                                                                 \
+      "memory for keys and values")                                                                \
+    X(MAX_BATCH_SIZE, COUNT, "max-batch-size", "N", "16", 1, 1024, "",                             \
+      "requests computed together")                                                                \
+    X(MAX_BATCH_TOKENS, COUNT, "max-batch-tokens", "TOKENS", "512", 1, 65536, "",                  \
+      "tokens computed in one pass; at least --max-batch-size and --page-tokens together")         \
+    X(PREFILL_CUT, COUNT, "prefill-cut", "TOKENS", "0", 0, 1048576, "",                            \
+      "end one prefill chunk of every prompt at this token; 0: nowhere. For comparing a replayed " \
+      "run with a cold one")                                                                       \
+    X(THREADS, COUNT, "threads", "N", "", 1, 512, "cores, less one when there are more than two",  \
+      "threads that compute")                                                                      \
+    X(POLL, BOOL, "poll", "on|off", "off", 0, 0, "",                                               \
+      "idle compute threads spin instead of sleeping")                                             \
+    X(KERNEL, CHOICE, "kernel", "auto|portable|avx2|avx512", "auto", 0, 0, "", "attention code")   \
+    X(FILE_WEIGHTS_ONLY, BOOL, "file-weights-only", "on|off", "off", 0, 0, "",                     \
+      "no second copy of quantised weights for large batches: less memory, slower prefill")        \
+    X(BACKEND_DIR, TEXT, "backend-dir", "DIR", "", 0, 0, "where Tarn was built with them",         \
+      "directory of ggml's CPU modules")                                                           \
+    SECTION("Shared pool")                                                                         \
+    X(POOL, TEXT, "pool", "none|PATH[,size=SIZE]", "", 0, 0,                                       \
+      "the user's default pool on this host",                                                      \
+      "pool of pages to share with other servers; it is created if it is not there")               \
+    X(MODEL_KEY, TEXT, "model-key", "TEXT", "", 0, 0,                                              \
+      "the file's name and a digest of its contents",                                              \
+      "what the pool calls the weights; equal keys must mean equal weights")                       \
+    X(CACHE_PREFIX, TEXT, "cache-prefix", "TEXT", "tarn", 0, 0, "",                                \
+      "first part of every key; a new one forgets everything")                                     \
+    X(ROLE, CHOICE, "role", "both|producer|consumer", "both", 0, 0, "",                            \
+      "a producer only saves, a consumer only loads")                                              \
+    X(TRANSFER_BATCH_SIZE, COUNT, "transfer-batch-size", "PAGES", "64", 1, 65536, "",              \
+      "pages of one call to the pool")                                                             \
+    X(LOOKUP_DEADLINE, TIME, "lookup-deadline", "TIME", "100ms", 1, 60000, "",                     \
+      "a lookup that takes longer is a miss")                                                      \
+    X(LOAD_DEADLINE, TIME, "load-deadline", "TIME", "2s", 1, 600000, "",                           \
+      "time without progress after which a load is given up")                                      \
+    X(LOAD_BYTES_PER_STEP, SIZE, "load-bytes-per-step", "SIZE", "1GiB", 1, 0, "",                  \
+      "bytes to load before one pass")                                                             \
+    X(LOAD_FAILURE, CHOICE, "load-failure", "recompute|fail", "recompute", 0, 0, "",               \
+      "what becomes of a request whose pages could not be loaded")                                 \
+    X(SAVE_GENERATED, BOOL, "save-generated", "on|off", "on", 0, 0, "",                            \
+      "save pages of generated tokens too, so that the next turn of a chat finds them")            \
+    X(VERIFY_TOKENS, BOOL, "verify-tokens", "on|off", "off", 0, 0, "",                             \
+      "store the tokens with each page and compare them when it is loaded")                        \
+    SECTION("Other")                                                                               \
+    X(PRINT_CONFIG, SWITCH, "print-config", "", "", 0, 0, "",                                      \
+      "show each option's value and where it came from, and exit")                                 \
+    X(HELP, SWITCH, "help", "", "", 0, 0, "", "show this help and exit")
+
+#endif

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/option.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "config/value.h"
+
+enum option_type {
+    OPTION_TYPE_TEXT,
+    OPTION_TYPE_COUNT,
+    OPTION_TYPE_SIZE,
+    OPTION_TYPE_TIME,
+    OPTION_TYPE_BOOL,
+    OPTION_TYPE_CHOICE,
+    OPTION_TYPE_SWITCH
+};
+
+enum { NAME_BYTES_MAX = 48, HELP_COLUMNS = 92, HELP_INDENT = 34 };
+
+struct option_row {
+    enum option_type type;
+    const char *name;
+    const char *argument;
+    const char *fallback; /* "": unset */
+    uint64_t least;
+    uint64_t most; /* 0 with least 0: no limits; 0 otherwise: no upper limit */
+    const char *unset_note;
+    const char *help;
+};
+
+static const struct option_row option_rows[OPTION_COUNT_ALL] = {
+#define SECTION(title)
+#define X(id, type, name, argument, fallback, least, most, unset_note, help)                       \
+    [OPTION_##id] = { OPTION_TYPE_##type, name, argument, fallback, least, most, unset_note, help },
+    OPTION_LIST(SECTION, X)
+#undef X
+#undef SECTION
+};
+
+/* Titles and rows in the order of the list, for printing. */
+struct option_line {
+    const char *title; /* NULL: an option */
+    enum option option;
+};
+
+static const struct option_line option_lines[] = {
+#define SECTION(title) { title, OPTION_COUNT_ALL },
+#define X(id, ...)     { NULL, OPTION_##id },
+    OPTION_LIST(SECTION, X)
+#undef X
+#undef SECTION
+};
+
+static bool has_limits(const struct option_row *row)
+{
+    return row->least > 0 || row->most > 0;
+}
+
+static enum tarn_status number_read(const struct option_row *row, const char *text,
+                                    uint64_t *out_number, struct value_reason *out_reason)
+{
+    bool flag = false;
+    switch (row->type) {
+    case OPTION_TYPE_TEXT:
+    case OPTION_TYPE_SWITCH:
+        if (text[0] == '\0') {
+            (void)snprintf(out_reason->chars, VALUE_REASON_BYTES, "is empty");
+            return TARN_INVALID;
+        }
+        *out_number = 1;
+        return TARN_OK;
+    case OPTION_TYPE_COUNT:
+        return value_count(text, out_number, out_reason);
+    case OPTION_TYPE_SIZE:
+        return value_size(text, out_number, out_reason);
+    case OPTION_TYPE_TIME:
+        return value_time(text, out_number, out_reason);
+    case OPTION_TYPE_BOOL:
+        TRY(value_bool(text, &flag, out_reason));
+        *out_number = flag;
+        return TARN_OK;
+    case OPTION_TYPE_CHOICE:
+        return value_choice(text, row->argument, out_number, out_reason);
+    }
+    return TARN_INVALID;
+}
+
+static enum tarn_status limits_check(const struct option_row *row, uint64_t number,
+                                     struct value_reason *out_reason)
+{
+    if (!has_limits(row) || (number >= row->least && (row->most == 0 || number <= row->most)))
+        return TARN_OK;
+    if (row->most == 0)
+        (void)snprintf(out_reason->chars, VALUE_REASON_BYTES, "is below the least, %" PRIu64,
+                       row->least);
+    else
+        (void)snprintf(out_reason->chars, VALUE_REASON_BYTES,
+                       "is outside %" PRIu64 " to %" PRIu64 "%s", row->least, row->most,
+                       row->type == OPTION_TYPE_TIME ? " ms" : "");
+    return TARN_INVALID;
+}
+
+/* `spelling` is how the user named the option, for the message. */
+static enum tarn_status value_set(struct options *options, enum option option, const char *text,
+                                  enum option_source source, const char *spelling)
+{
+    const struct option_row *row = &option_rows[option];
+    struct value_reason reason;
+    uint64_t number = 0;
+    enum tarn_status status = number_read(row, text, &number, &reason);
+    if (status == TARN_OK)
+        status = limits_check(row, number, &reason);
+    if (status != TARN_OK) {
+        (void)snprintf(options->error, sizeof(options->error), "%s: '%.100s' %s (it takes %s)",
+                       spelling, text, reason.chars, row->argument);
+        return TARN_INVALID;
+    }
+    options->values[option] =
+        (struct option_value){ .source = source, .is_set = true, .text = text, .number = number };
+    return TARN_OK;
+}
+
+static void variable_name(const char *name, char out[static NAME_BYTES_MAX])
+{
+    size_t at = (size_t)snprintf(out, NAME_BYTES_MAX, "TARN_");
+    for (; *name && at + 1 < NAME_BYTES_MAX; name++)
+        out[at++] = *name == '-' ? '_' : (char)toupper((unsigned char)*name);
+    out[at] = '\0';
+}
+
+static enum tarn_status defaults_read(struct options *options)
+{
+    for (enum option option = 0; option < OPTION_COUNT_ALL; option++)
+        if (option_rows[option].fallback[0])
+            TRY(value_set(options, option, option_rows[option].fallback, OPTION_FROM_DEFAULT,
+                          option_rows[option].name));
+    return TARN_OK;
+}
+
+static enum tarn_status environment_read(struct options *options, char *const *environment)
+{
+    for (enum option option = 0; option < OPTION_COUNT_ALL; option++) {
+        if (option_rows[option].type == OPTION_TYPE_SWITCH)
+            continue;
+        char name[NAME_BYTES_MAX];
+        variable_name(option_rows[option].name, name);
+        const size_t name_bytes = strlen(name);
+        for (char *const *entry = environment; *entry; entry++)
+            if (strncmp(*entry, name, name_bytes) == 0 && (*entry)[name_bytes] == '=')
+                TRY(value_set(options, option, *entry + name_bytes + 1, OPTION_FROM_ENVIRONMENT,
+                              name));
+    }
+    return TARN_OK;
+}
+
+static size_t distance(const char *a, const char *b)
+{
+    /* Levenshtein's distance, one row; names are short. */
+    size_t row[NAME_BYTES_MAX];
+    const size_t b_length = strlen(b);
+    if (strlen(a) >= NAME_BYTES_MAX || b_length >= NAME_BYTES_MAX)
+        return NAME_BYTES_MAX;
+    for (size_t j = 0; j <= b_length; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= b_length; j++) {
+            const size_t change = diagonal + (a[i - 1] != b[j - 1]);
+            const size_t drop = row[j] + 1;
+            const size_t add = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = change < drop ? change : drop;
+            row[j] = add < row[j] ? add : row[j];
+        }
+    }
+    return row[b_length];
+}
+
+const char *nearest_name(const char *name, const char *const *names, size_t count)
+{
+    const char *nearest = NULL;
+    size_t least = strlen(name) / 3 + 1; /* further than this is another word */
+    for (size_t i = 0; i < count; i++) {
+        const size_t far = distance(name, names[i]);
+        if (far <= least) {
+            nearest = names[i];
+            least = far - (far > 0);
+        }
+    }
+    return nearest;
+}
+
+static enum tarn_status unknown_option(struct options *options, const char *flag)
+{
+    const char *names[OPTION_COUNT_ALL];
+    for (enum option option = 0; option < OPTION_COUNT_ALL; option++)
+        names[option] = option_rows[option].name;
+    char name[NAME_BYTES_MAX];
+    (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(flag, "="), flag);
+    const char *nearest = nearest_name(name + strspn(name, "-"), names, OPTION_COUNT_ALL);
+    if (nearest)
+        (void)snprintf(options->error, sizeof(options->error),
+                       "unknown option %s; did you mean --%s?", name, nearest);
+    else
+        (void)snprintf(options->error, sizeof(options->error),
+                       "unknown option %s; see tarn serve --help", name);
+    return TARN_INVALID;
+}
+
+/* The option of "--name" or "--name=value", else OPTION_COUNT_ALL. */
+static enum option option_find(const char *flag)
+{
+    const size_t name_bytes = strcspn(flag, "=");
+    for (enum option option = 0; option < OPTION_COUNT_ALL; option++) {
+        const char *name = option_rows[option].name;
+        if (strncmp(flag, "--", 2) == 0 && strlen(name) + 2 == name_bytes &&
+            memcmp(flag + 2, name, name_bytes - 2) == 0)
+            return option;
+    }
+    return OPTION_COUNT_ALL;
+}
+
+/* Read the flag at argv[*at]; *at moves to its last word. */
+static enum tarn_status flag_read(struct options *options, int argc, char *const *argv, int *at)
+{
+    const char *flag = argv[*at];
+    const enum option option = option_find(flag);
+    if (option == OPTION_COUNT_ALL)
+        return unknown_option(options, flag);
+    char spelling[NAME_BYTES_MAX];
+    (void)snprintf(spelling, sizeof(spelling), "--%s", option_rows[option].name);
+    const char *equals = strchr(flag, '=');
+    if (option_rows[option].type == OPTION_TYPE_SWITCH) {
+        if (!equals)
+            return value_set(options, option, "on", OPTION_FROM_FLAG, spelling);
+        (void)snprintf(options->error, sizeof(options->error), "%s takes no value", spelling);
+        return TARN_INVALID;
+    }
+    if (equals)
+        return value_set(options, option, equals + 1, OPTION_FROM_FLAG, spelling);
+    if (*at + 1 < argc)
+        return value_set(options, option, argv[++*at], OPTION_FROM_FLAG, spelling);
+    (void)snprintf(options->error, sizeof(options->error), "%s needs a value (%s)", spelling,
+                   option_rows[option].argument);
+    return TARN_INVALID;
+}
+
+enum tarn_status options_read(int argc, char *const *argv, char *const *environment,
+                              struct options *out_options)
+{
+    struct options *options = out_options;
+    *options = (struct options){ 0 };
+    TRY(defaults_read(options));
+    if (environment)
+        TRY(environment_read(options, environment));
+    bool only_operands = false;
+    for (int at = 0; at < argc; at++) {
+        if (!only_operands && strcmp(argv[at], "--") == 0) {
+            only_operands = true;
+        } else if (!only_operands && strcmp(argv[at], "-h") == 0) {
+            TRY(value_set(options, OPTION_HELP, "on", OPTION_FROM_FLAG, "-h"));
+        } else if (!only_operands && argv[at][0] == '-' && argv[at][1] != '\0') {
+            TRY(flag_read(options, argc, argv, &at));
+        } else if (!options->model) {
+            options->model = argv[at];
+        } else {
+            (void)snprintf(options->error, sizeof(options->error),
+                           "unexpected argument '%.100s': there is one model, '%.100s'", argv[at],
+                           options->model);
+            return TARN_INVALID;
+        }
+    }
+    struct pool_option pool;
+    return pool_option_read(option_text(options, OPTION_POOL), &pool, options->error);
+}
+
+bool option_is_set(const struct options *options, enum option option)
+{
+    return options->values[option].is_set;
+}
+
+const char *option_text(const struct options *options, enum option option)
+{
+    return options->values[option].text;
+}
+
+uint64_t option_number(const struct options *options, enum option option)
+{
+    return options->values[option].number;
+}
+
+bool option_bool(const struct options *options, enum option option)
+{
+    return options->values[option].number != 0;
+}
+
+enum tarn_status pool_option_read(const char *text, struct pool_option *out_pool, char *error)
+{
+    struct pool_option pool = { .choice = POOL_DEFAULT };
+    if (text && strcmp(text, "none") == 0) {
+        pool.choice = POOL_NONE;
+    } else if (text) {
+        pool.choice = POOL_NAMED;
+        const char *comma = strrchr(text, ',');
+        const size_t path_bytes = comma ? (size_t)(comma - text) : strlen(text);
+        if (path_bytes == 0 || path_bytes >= sizeof(pool.path)) {
+            (void)snprintf(error, OPTION_ERROR_BYTES, "--pool: the path is %s",
+                           path_bytes ? "too long" : "empty");
+            return TARN_INVALID;
+        }
+        memcpy(pool.path, text, path_bytes);
+        struct value_reason reason = { "is not size=SIZE" };
+        if (comma && (strncmp(comma, ",size=", 6) != 0 ||
+                      value_size(comma + 6, &pool.size_bytes, &reason) != TARN_OK)) {
+            (void)snprintf(error, OPTION_ERROR_BYTES,
+                           "--pool: '%.100s' %s (it takes none|PATH[,size=SIZE])", comma + 1,
+                           reason.chars);
+            return TARN_INVALID;
+        }
+    }
+    *out_pool = pool;
+    return TARN_OK;
+}
+
+/* Append `words` broken into lines that start at `indent`; the first is there already. */
+static enum tarn_status words_append(struct text *out, const char *words, size_t indent)
+{
+    size_t column = indent;
+    while (*words) {
+        const size_t word_bytes = strcspn(words, " ");
+        if (column > indent && column + 1 + word_bytes > HELP_COLUMNS) {
+            TRY(text_append(out, "\n%*s", (int)indent, ""));
+            column = indent;
+        }
+        TRY(text_append(out, "%s%.*s", column > indent ? " " : "", (int)word_bytes, words));
+        column += word_bytes + (column > indent);
+        words += word_bytes;
+        words += *words == ' ';
+    }
+    return text_append(out, "\n");
+}
+
+static enum tarn_status help_words(const struct option_row *row, struct text *out)
+{
+    TRY(text_append(out, "%s", row->help));
+    const char *fallback = row->fallback[0] ? row->fallback : row->unset_note;
+    return fallback[0] ? text_append(out, " [%s]", fallback) : TARN_OK;
+}
+
+static enum tarn_status help_row(const struct option_row *row, struct text *out)
+{
+    char head[128];
+    const int head_bytes = snprintf(head, sizeof(head), "  --%s%s%s", row->name,
+                                    row->argument[0] ? " " : "", row->argument);
+    TRY(text_append(out, "%s", head));
+    if (head_bytes > HELP_INDENT - 2)
+        TRY(text_append(out, "\n%*s", HELP_INDENT, ""));
+    else
+        TRY(text_append(out, "%*s", HELP_INDENT - head_bytes, ""));
+    CLEANUP(text_deinit)
+    struct text words;
+    text_init(&words, 4096);
+    TRY(help_words(row, &words));
+    return words_append(out, text_chars(&words), HELP_INDENT);
+}
+
+enum tarn_status options_print_help(struct text *out)
+{
+    for (size_t i = 0; i < LENGTH_OF(option_lines); i++) {
+        if (option_lines[i].title)
+            TRY(text_append(out, "\n%s:\n", option_lines[i].title));
+        else
+            TRY(help_row(&option_rows[option_lines[i].option], out));
+    }
+    return TARN_OK;
+}
+
+static const char *source_text(const struct option_value *value, const char *variable)
+{
+    switch (value->source) {
+    case OPTION_FROM_DEFAULT:
+        return "default";
+    case OPTION_FROM_ENVIRONMENT:
+        return variable;
+    case OPTION_FROM_FLAG:
+        return "flag";
+    }
+    return "";
+}
+
+enum tarn_status options_print_config(const struct options *options, struct text *out)
+{
+    TRY(text_append(out, "%-22s %-40s %s\n", "option", "value", "from"));
+    TRY(text_append(out, "%-22s %-40s %s\n", "MODEL", options->model ? options->model : "(none)",
+                    options->model ? "argument" : "default"));
+    for (enum option option = 0; option < OPTION_COUNT_ALL; option++) {
+        const struct option_row *row = &option_rows[option];
+        if (row->type == OPTION_TYPE_SWITCH)
+            continue;
+        const struct option_value *value = &options->values[option];
+        char variable[NAME_BYTES_MAX];
+        variable_name(row->name, variable);
+        char shown[320];
+        (void)snprintf(shown, sizeof(shown), value->is_set ? "%s" : "(%s)",
+                       value->is_set ? value->text : row->unset_note);
+        TRY(text_append(out, "%-22s %-40s %s\n", row->name, shown, source_text(value, variable)));
+    }
+    return TARN_OK;
+}
+
+/* Text for a manual page: backslashes and leading dots are troff's. */
+static enum tarn_status manual_append(struct text *out, const char *chars)
+{
+    for (; *chars; chars++) {
+        const char *escape = *chars == '-' ? "\\" : "";
+        const char *rest = *chars == '\\' ? "e" : "";
+        TRY(text_append(out, "%s%c%s", escape, *chars, rest));
+    }
+    return TARN_OK;
+}
+
+static enum tarn_status manual_row(const struct option_row *row, struct text *out)
+{
+    TRY(text_append(out, ".TP\n\\fB\\-\\-"));
+    TRY(manual_append(out, row->name));
+    TRY(text_append(out, "\\fR"));
+    if (row->argument[0]) {
+        TRY(text_append(out, " \\fI"));
+        TRY(manual_append(out, row->argument));
+        TRY(text_append(out, "\\fR"));
+    }
+    TRY(text_append(out, "\n"));
+    CLEANUP(text_deinit)
+    struct text words;
+    text_init(&words, 4096);
+    TRY(help_words(row, &words));
+    TRY(manual_append(out, text_chars(&words)));
+    return text_append(out, "\n");
+}
+
+enum tarn_status options_print_manual(struct text *out)
+{
+    for (size_t i = 0; i < LENGTH_OF(option_lines); i++) {
+        if (option_lines[i].title)
+            TRY(text_append(out, ".SS %s\n", option_lines[i].title));
+        else
+            TRY(manual_row(&option_rows[option_lines[i].option], out));
+    }
+    return TARN_OK;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * option.h - the options of `tarn serve`, from flags, the environment and the defaults.
+ *
+ * A flag wins over the environment, which wins over the default. Every value is checked when it is
+ * read; an option without a value takes what the program works out from the rest ("when unset" in
+ * option-list.h). Values borrow from argv and the environment. Pure; one thread at a time.
+ */
+#ifndef CONFIG_OPTION_H
+#define CONFIG_OPTION_H
+
+#include <limits.h>
+
+#include "base/base.h"
+#include "base/text.h"
+#include "config/option-list.h"
+
+enum option {
+#define SECTION(title)
+#define X(id, ...) OPTION_##id,
+    OPTION_LIST(SECTION, X)
+#undef X
+#undef SECTION
+        OPTION_COUNT_ALL
+};
+
+enum option_source { OPTION_FROM_DEFAULT, OPTION_FROM_ENVIRONMENT, OPTION_FROM_FLAG };
+
+struct option_value {
+    enum option_source source;
+    bool is_set;
+    const char *text; /* as written */
+    uint64_t number;  /* count, bytes, milliseconds, 0 or 1, or the choice's index */
+};
+
+enum { OPTION_ERROR_BYTES = 512 };
+
+struct options {
+    struct option_value values[OPTION_COUNT_ALL];
+    const char *model;              /* the one operand, or NULL */
+    char error[OPTION_ERROR_BYTES]; /* set by options_read() when it fails */
+};
+
+/* Read argv[0..argc), without the program's and the subcommand's name, and `environment` (as
+ * environ; NULL: none). INVALID: out_options->error names the option, the value and what to do. */
+NODISCARD enum tarn_status options_read(int argc, char *const *argv, char *const *environment,
+                                        struct options *out_options);
+
+bool option_is_set(const struct options *options, enum option option);
+const char *option_text(const struct options *options, enum option option); /* NULL when unset */
+uint64_t option_number(const struct options *options, enum option option);  /* 0 when unset */
+bool option_bool(const struct options *options, enum option option);
+
+/* What --pool says. */
+enum pool_choice { POOL_DEFAULT, POOL_NONE, POOL_NAMED };
+
+struct pool_option {
+    enum pool_choice choice;
+    char path[PATH_MAX];
+    uint64_t size_bytes; /* 0: not given */
+};
+
+/* `text` NULL is the default pool. INVALID with `error` (OPTION_ERROR_BYTES) set. */
+NODISCARD enum tarn_status pool_option_read(const char *text, struct pool_option *out_pool,
+                                            char *error);
+
+/* All options by section, for a terminal. */
+NODISCARD enum tarn_status options_print_help(struct text *out);
+
+/* One line an option: name, value, source. */
+NODISCARD enum tarn_status options_print_config(const struct options *options, struct text *out);
+
+/* The options as part of a manual page (man(7) macros). */
+NODISCARD enum tarn_status options_print_manual(struct text *out);
+
+/* The entry of `names` nearest to a mistyped `name`, or NULL when none is near. */
+const char *nearest_name(const char *name, const char *const *names, size_t count);
+
+#endif
