@@ -127,7 +127,7 @@ static void variable_name(const char *name, char out[static NAME_BYTES_MAX])
 {
     size_t at = (size_t)snprintf(out, NAME_BYTES_MAX, "TARN_");
     for (; *name && at + 1 < NAME_BYTES_MAX; name++)
-        out[at++] = *name == '-' ? '_' : (char)toupper((unsigned char)*name);
+        out[at++] = (char)(*name == '-' ? '_' : toupper((unsigned char)*name));
     out[at] = '\0';
 }
 
