@@ -19,8 +19,8 @@ struct list {
 #define LIST_ITEM(link, type, member) ((type *)(void *)((char *)(link)-offsetof(type, member)))
 
 /* Visit each link; the visited one may be removed by the body. */
-#define list_for_each(link, list)                                                                  \
-    for (struct list *link = (list)->next, *link##_next = link->next; link != (list);              \
+#define list_for_each(link, head)                                                                  \
+    for (struct list *link = (head)->next, *link##_next = link->next; link != (head);              \
          link = link##_next, link##_next = link->next)
 
 static inline void list_init(struct list *list)
