@@ -16,7 +16,7 @@
 
 enum {
     NAMESPACE_FIELD_BYTES_MAX = 320, /* of prefix and of model, as given */
-    NAMESPACE_TEXT_BYTES_MAX = 511,  /* of the whole text; the terminator is not counted */
+    NAMESPACE_TEXT_BYTES_MAX = 479,  /* of the whole text; the terminator is not counted */
     KEY_TEXT_BYTES_MAX = NAMESPACE_TEXT_BYTES_MAX + 1 + 2 * DIGEST_BYTES,
 };
 

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* thread.h - a thread with a name, joined by its owner. */
+#ifndef OS_THREAD_H
+#define OS_THREAD_H
+
+#include <pthread.h>
+
+#include "base/base.h"
+
+/* Zeroed is a thread that was not started. */
+struct thread {
+    pthread_t id;
+    bool is_started;
+};
+
+/* `name`: at most 15 characters, as tools show it. `run` is called once, in the new thread; all
+ * signals are blocked there. IO: the system has no more threads to give (logged). */
+NODISCARD enum tarn_status thread_start(struct thread *thread, const char *name,
+                                        void (*run)(void *context), void *context);
+
+/* Wait for the thread to return from `run`. Not started, and joined already, is fine. */
+void thread_join(struct thread *thread);
+
+#endif
