@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "os/file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum tarn_status file_write_at(int fd, uint64_t offset, const struct tarn_span *spans,
+                               uint32_t count)
+{
+    struct iovec vectors[FILE_SPANS_MAX];
+    ASSERT(count <= FILE_SPANS_MAX);
+    for (uint32_t i = 0; i < count; i++)
+        vectors[i] = (struct iovec){ spans[i].base, spans[i].size_bytes };
+    struct iovec *next = vectors;
+    struct iovec *end = vectors + count;
+    while (next < end) {
+        const ssize_t written = pwritev(fd, next, (int)(end - next), (off_t)offset);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return written == 0 || errno == ENOSPC ? TARN_NO_SPACE : TARN_IO;
+        offset += (uint64_t)written;
+        size_t left = (size_t)written;
+        while (next < end && left >= next->iov_len)
+            left -= (next++)->iov_len;
+        if (left > 0) {
+            next->iov_base = (uint8_t *)next->iov_base + left;
+            next->iov_len -= left;
+        }
+    }
+    return TARN_OK;
+}
+
+enum tarn_status file_read_at(int fd, uint64_t offset, void *out_data, size_t size_bytes)
+{
+    uint8_t *next = out_data;
+    while (size_bytes > 0) {
+        const ssize_t got = pread(fd, next, size_bytes, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            errno = got == 0 ? 0 : errno;
+            return TARN_IO;
+        }
+        next += got;
+        offset += (uint64_t)got;
+        size_bytes -= (size_t)got;
+    }
+    return TARN_OK;
+}
+
+enum tarn_status file_boot_id(uint64_t out_boot[2])
+{
+    char text[40] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!file)
+        return TARN_IO;
+    const bool has_line = fgets(text, sizeof(text), file) != NULL;
+    (void)fclose(file);
+    uint64_t boot[2] = { 0, 0 };
+    size_t digits = 0;
+    for (const char *at = text; has_line && *at; at++) {
+        unsigned value;
+        const char digit[2] = { *at, '\0' };
+        if (digits < 32 && sscanf(digit, "%1x", &value) == 1) {
+            boot[digits / 16] = boot[digits / 16] << 4 | value;
+            digits++;
+        }
+    }
+    if (digits != 32)
+        return TARN_IO;
+    out_boot[0] = boot[0];
+    out_boot[1] = boot[1];
+    return TARN_OK;
+}
