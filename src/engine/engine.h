@@ -64,7 +64,6 @@ struct engine_info {
     char weights[ENGINE_NAME_BYTES_MAX];      /* kind of most weights, as "Q4_1" */
     char cpu[ENGINE_NAME_BYTES_MAX]; /* ggml's CPU module and our attention code, for people */
     char model_key[ENGINE_MODEL_KEY_BYTES_MAX]; /* basename-16 hex digits, see identity.h */
-    uint64_t layout_fingerprint; /* decides, with page_bytes, what a page's bytes mean */
     uint64_t parameter_count;
     uint64_t weights_bytes; /* of tensor data in the file */
     uint64_t copy_bytes;    /* of the second copy for large batches, 0: none */
@@ -104,6 +103,9 @@ NODISCARD enum tarn_status engine_open(const struct engine_options *options,
 void engine_close(struct engine *engine); /* NULL is fine */
 
 const struct engine_info *engine_info_of(const struct engine *engine);
+
+/* What decides, with page_tokens, what a page's bytes mean; its texts are static. */
+struct tarn_kv_format engine_kv_format(const struct engine *engine);
 
 /*
  * One sequence's part of a batch: `token_count` tokens from `position` on. pages[i] covers the
