@@ -47,12 +47,16 @@ struct kv_sequence {
     uint32_t changed_block;   /* first block whose page differs from when kv_sequence_told() was
                                  called; page_count: none */
     uint32_t priority;        /* of its pages when nobody uses them: 0 goes first, 100 last */
+    bool is_unshared;         /* matches nothing, and is not matched */
 };
 
 /* `scope` NULL is the common scope. Outcomes: NO_SPACE (sequence_max are open). NO_MEMORY, INVALID
  * (a scope that is not one). */
 NODISCARD enum tarn_status kv_sequence_open(struct kv *kv, const struct tarn_scope *scope,
                                             uint32_t priority, struct kv_sequence **out_sequence);
+
+/* Before it starts: its tokens do not say all that its pages depend on. */
+void kv_sequence_unshare(struct kv_sequence *sequence);
 
 /* Hash a prompt, so that kv_sequence_start() with it cannot fail for memory. NO_MEMORY. */
 NODISCARD enum tarn_status kv_sequence_hash(struct kv *kv, struct kv_sequence *sequence,

@@ -34,10 +34,17 @@ enum tarn_status kv_sequence_open(struct kv *kv, const struct tarn_scope *scope,
     sequence->committed_count = 0;
     sequence->changed_block = 0;
     sequence->priority = priority;
+    sequence->is_unshared = false;
     list_remove(&sequence->link);
     list_push_back(&kv->open_sequences, &sequence->link);
     *out_sequence = sequence;
     return TARN_OK;
+}
+
+void kv_sequence_unshare(struct kv_sequence *sequence)
+{
+    ASSERT(sequence->page_count == 0);
+    sequence->is_unshared = true;
 }
 
 enum tarn_status kv_sequence_hash(struct kv *kv, struct kv_sequence *sequence,
@@ -63,7 +70,7 @@ enum tarn_status kv_sequence_start(struct kv *kv, struct kv_sequence *sequence,
 {
     const uint32_t block_count = blocks_of(kv, capacity_tokens);
     const uint32_t last = BROKEN(MATCH_LAST_TOKEN) ? token_count : token_count - 1;
-    const uint32_t match_max = last / kv->options.page_tokens;
+    const uint32_t match_max = sequence->is_unshared ? 0 : last / kv->options.page_tokens;
     ASSERT(sequence->page_count == 0 && token_count > 0 && capacity_tokens >= token_count);
     ASSERT(capacity_tokens <= kv->options.sequence_tokens_max);
     TRY(tarn_chain_extend(sequence->chain, tokens, token_count));
@@ -163,7 +170,7 @@ enum tarn_status kv_sequence_commit(struct kv *kv, struct kv_sequence *sequence,
     const uint32_t page_tokens = kv->options.page_tokens;
     const uint32_t end = sequence->history / page_tokens;
     ASSERT(token_count >= sequence->history);
-    if (sequence->committed_count == end)
+    if (sequence->committed_count == end || sequence->is_unshared)
         return TARN_OK;
     TRY(tarn_chain_extend(sequence->chain, tokens, token_count));
 

@@ -68,6 +68,8 @@
     X(SAVE_FAILED_STORE, COUNTER, "tarn_pool_save_failures_total", "reason=\"store\"", "")         \
     X(SAVE_QUEUE_PAGES, GAUGE, "tarn_pool_save_queue_pages", "", "Pages waiting to be saved")      \
     X(LEASES, GAUGE, "tarn_pool_leases", "", "Leases this process holds on pages of the pool")     \
+    X(CONNECTOR_FAILED, COUNTER, "tarn_pool_connector_failures_total", "",                         \
+      "Calls of the connector that failed; their requests went on without the pool")               \
     X(POOL_CAPACITY_BYTES, GAUGE, "tarn_pool_capacity_bytes", "", "Size of the pool")              \
     X(POOL_USED_BYTES, GAUGE, "tarn_pool_used_bytes", "",                                          \
       "Bytes of committed pages in the pool (an estimate)")                                        \

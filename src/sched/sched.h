@@ -53,6 +53,10 @@ NODISCARD enum tarn_status sched_create(const struct sched_options *options,
 /* Forgets what is still there, and calls the connector no more. Drain first. NULL is fine. */
 void sched_destroy(struct sched *sched);
 
+/* Requests that the connector may know of at once: request_count_max of struct tarn_engine_desc
+ * must be at most this, or 0. */
+uint32_t sched_request_count_max(const struct sched_options *options);
+
 struct sched_request {
     uint64_t id;           /* unique among requests that have not retired: never reuse one */
     const int32_t *tokens; /* the prompt, copied */
@@ -124,7 +128,8 @@ struct sched_ended {
     enum tarn_status status; /* why: of the forward pass, or of a load that must not fail */
 };
 
-/* The next request that the scheduler itself ended, as failed; false when there is none. */
+/* The next request that the scheduler itself ended, as failed; false when there is none. Take them
+ * all before the next pass. */
 bool sched_take_ended(struct sched *sched, struct sched_ended *out_ended);
 
 /* Where a prompt's tokens came from; the first four add up to the last. Settled when the request
