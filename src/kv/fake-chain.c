@@ -92,6 +92,8 @@ enum tarn_status tarn_chain_extend(struct tarn_chain *chain, const int32_t *toke
             hash &= (UINT64_C(1) << weak_bits) - 1;
         chain->blocks[i] = (struct tarn_digest){ 0 };
         memcpy(chain->blocks[i].bytes, &hash, sizeof(hash));
+        /* However weak, scopes stay apart: nothing but the digest knows them. */
+        memcpy(chain->blocks[i].bytes + sizeof(hash), &chain->seed, sizeof(chain->seed));
     }
     chain->block_count = end;
     chain->token_count = token_count;
