@@ -84,6 +84,12 @@ static void report(struct tarn_connector *fake, const struct fake_transfer *tran
     fake->report_count++;
 }
 
+/* What a block is called in the store. */
+static uint64_t block_key(const struct fake_request *request, uint32_t block)
+{
+    return request->text.prefix[((size_t)block + 1) * FAKE_T];
+}
+
 static size_t object_place(const struct tarn_connector *fake, uint64_t key)
 {
     size_t place = key % FAKE_OBJECTS_MAX;
@@ -146,7 +152,7 @@ static void begin_save(struct tarn_connector *fake, const struct fake_request *r
 static void begin_load(struct tarn_connector *fake, struct fake_request *request, uint32_t block,
                        bool good)
 {
-    const uint64_t key = request->text.prefix[(block + 1) * FAKE_T];
+    const uint64_t key = block_key(request, block);
     struct fake_transfer *transfer = begin(fake, request, block, TARN_TRANSFER_LOAD);
     if (fake_busy(fake, transfer->page, TARN_TRANSFER_LOAD) > 1 ||
         fake_busy(fake, transfer->page, TARN_TRANSFER_SAVE))
@@ -179,7 +185,7 @@ static void end_transfer(struct tarn_connector *fake, struct fake_transfer *tran
         if (memcmp(transfer->page, transfer->cells, sizeof(transfer->cells)) != 0)
             fake_fault(fake, "request %" PRIu64 " block %u: its page changed under a save",
                        transfer->id, transfer->block);
-        add_object(fake, request->text.prefix[(transfer->block + 1) * FAKE_T], transfer->cells);
+        add_object(fake, block_key(request, transfer->block), transfer->cells);
     } else {
         if (!is_poison(transfer->page))
             fake_fault(fake, "request %" PRIu64 " block %u: its page was written under a load",
@@ -289,7 +295,7 @@ static enum tarn_status make_offer(struct tarn_connector *fake, struct fake_requ
     const uint32_t end = (request->text.count - 1) / FAKE_T;
     uint32_t block = request->computed / FAKE_T;
     request->offer_block = block;
-    while (block < end && has_object(fake, request->text.prefix[(block + 1) * FAKE_T]))
+    while (block < end && has_object(fake, block_key(request, block)))
         block++;
     request->offer_count = block - request->offer_block;
     if (fake_chance(&fake->random, fake->knobs.unsound_offer)) {
@@ -348,6 +354,7 @@ static void step_learn(struct tarn_connector *fake, struct fake_request *request
     if ((part->pages != NULL) != (part->block_count != 0))
         fake_fault(fake, "pages and their count disagree");
     for (uint64_t i = 0; i < part->block_count; i++)
+        /* NOLINTNEXTLINE(performance-no-int-to-ptr): pages are named by address */
         request->pages[part->first_block + i] = (void *)(uintptr_t)part->pages[0][i];
     if (part->computed_tokens < request->computed)
         fake_fault(fake, "request %" PRIu64 ": its position went back", request->id);
@@ -421,7 +428,7 @@ static void load_begin(struct tarn_connector *fake, struct fake_request *request
         if (fails && i >= good) /* the call fails here: the rest is never started */
             break;
         begin_load(fake, request, block, i < good);
-        unbroken = unbroken && has_object(fake, request->text.prefix[(block + 1) * FAKE_T]);
+        unbroken = unbroken && has_object(fake, block_key(request, block));
         if (unbroken && i < good)
             request->good_count = i + 1;
     }
@@ -516,7 +523,7 @@ static void start_saves(struct tarn_connector *fake, struct fake_request *reques
     while (request->saved_count < request->planned_end) {
         if (fake_chance(&fake->random, fake->knobs.drop_save))
             return; /* and what follows waits for it */
-        if (!has_object(fake, request->text.prefix[(request->saved_count + 1) * FAKE_T]))
+        if (!has_object(fake, block_key(request, request->saved_count)))
             begin_save(fake, request, request->saved_count);
         request->saved_count++;
     }

@@ -172,7 +172,7 @@ static enum sched_wait wait_of(const struct sched *sched)
     }
     if (computing_count && computing_count == sched->running_count)
         return SCHED_WAIT_CALLER;
-    return sched_is_idle(sched) ? SCHED_IDLE : SCHED_WAIT_TRANSFER;
+    return sched_is_idle(sched) ? SCHED_WAIT_IDLE : SCHED_WAIT_TRANSFER;
 }
 
 enum tarn_status sched_pass(struct sched *sched, uint64_t now_ns, struct sched_batch *out_batch)

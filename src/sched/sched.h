@@ -90,7 +90,7 @@ struct sched_item {
 /* What a pass that has nothing to run waits for. */
 enum sched_wait {
     SCHED_WAIT_NONE,
-    SCHED_IDLE,          /* no requests */
+    SCHED_WAIT_IDLE,     /* no requests */
     SCHED_WAIT_TRANSFER, /* loads to end or saves to retire: sched_poll_fd(), at most 50 ms */
     SCHED_WAIT_CALLER,   /* sampled tokens that were not appended */
 };

@@ -450,7 +450,7 @@ static void run_pass(uint64_t now_ns)
     if (status == TARN_AGAIN) {
         if (batch.item_count || batch.wait == SCHED_WAIT_NONE || batch.wait == SCHED_WAIT_CALLER)
             FAULT("nothing runs, and the scheduler waits for %d", (int)batch.wait);
-        if ((batch.wait == SCHED_IDLE) != sched_is_idle(world.sched))
+        if ((batch.wait == SCHED_WAIT_IDLE) != sched_is_idle(world.sched))
             FAULT("the scheduler is idle, or not, and says otherwise");
         return;
     }

@@ -13,8 +13,10 @@
 static void thousands_of_random_mixes_keep_every_promise(void **state)
 {
     (void)state;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): one thread */
     const char *seed = getenv("TARN_TEST_SEED");
     const uint64_t first = seed ? strtoull(seed, NULL, 10) : 1;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe) */
     const uint64_t count = seed ? 1 : getenv("TARN_TEST_LONG") ? 100000 : 5000;
     struct simulation_counts counts = { 0 };
     log_set_level(LOG_ERROR); /* the connector's many failures are meant */
