@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "config/option.h"
+#include "serve/server.h"
 
 enum { OUTPUT_BYTES_MAX = 1 << 20 };
 
@@ -44,5 +45,5 @@ int serve_command(int argc, char **argv)
         log_error("which model? usage: tarn serve MODEL.gguf [options]");
         return EXIT_STATUS_USAGE;
     }
-    return EXIT_STATUS_OK;
+    return serve_run(&options, NULL) == TARN_OK ? EXIT_STATUS_OK : EXIT_STATUS_FAILED;
 }

@@ -298,6 +298,19 @@ bool option_bool(const struct options *options, enum option option)
     return options->values[option].number != 0;
 }
 
+const char *option_origin(const struct options *options, enum option option)
+{
+    switch (options->values[option].source) {
+    case OPTION_FROM_DEFAULT:
+        return "by default";
+    case OPTION_FROM_ENVIRONMENT:
+        return "from the environment";
+    case OPTION_FROM_FLAG:
+        return "by flag";
+    }
+    return "";
+}
+
 enum tarn_status pool_option_read(const char *text, struct pool_option *out_pool, char *error)
 {
     struct pool_option pool = { .choice = POOL_DEFAULT };

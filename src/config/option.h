@@ -50,6 +50,7 @@ bool option_is_set(const struct options *options, enum option option);
 const char *option_text(const struct options *options, enum option option); /* NULL when unset */
 uint64_t option_number(const struct options *options, enum option option);  /* 0 when unset */
 bool option_bool(const struct options *options, enum option option);
+const char *option_origin(const struct options *options, enum option option); /* "by default" ... */
 
 /* What --pool says. */
 enum pool_choice { POOL_DEFAULT, POOL_NONE, POOL_NAMED };

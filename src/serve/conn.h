@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * conn.h - one HTTP request on its way: its body, its job, its answer. Between http.c, which runs
+ * the connections, and route.c, which answers; all of it is the HTTP thread's.
+ */
+#ifndef SERVE_CONN_H
+#define SERVE_CONN_H
+
+#include <poll.h>
+
+#include <microhttpd.h>
+
+#include "base/list.h"
+#include "base/text.h"
+#include "os/thread.h"
+#include "serve/http.h"
+#include "serve/job.h"
+
+enum {
+    HTTP_BODY_BYTES_MIN = 1 << 20,  /* the limit of a body with a small context ... */
+    HTTP_BODY_BYTES_MAX = 16 << 20, /* ... and with a large one */
+    HTTP_BODY_BYTES_PER_TOKEN = 128,
+    HTTP_BODIES_BYTES_MAX = 64 << 20, /* of all bodies being read */
+    HTTP_HEADER_BYTES_MAX = 32 << 10,
+    HTTP_TIMEOUT_S = 60, /* of a connection on which nothing moves */
+    HTTP_ANSWER_BYTES_MAX = 512 << 20,
+};
+
+struct http {
+    struct http_options options;
+    struct MHD_Daemon *daemon;
+    struct thread thread;
+    atomic_bool is_stopping;
+    atomic_uint request_count;
+    struct wakeup wake;    /* http_stop() */
+    struct list suspended; /* struct conn, by link */
+    struct pollfd *fds;    /* 3 + connections_max places */
+    struct conn **watched; /* of fds[3 + i] */
+    size_t bodies_bytes;
+    size_t body_bytes_max;
+    int64_t start_s; /* Unix time */
+    uint64_t last_id;
+};
+
+struct conn {
+    struct http *http;
+    struct MHD_Connection *connection;
+    struct list link; /* in http->suspended while suspended */
+    struct text body;
+    bool body_too_large;
+    bool is_gone;    /* the client hung up: send nothing */
+    struct job *job; /* NULL: none yet */
+    struct answer_head head;
+
+    /* A stream. */
+    struct text events; /* events to send, from `sent_bytes` on */
+    size_t sent_bytes;
+    bool role_is_sent;
+    bool end_is_queued;
+};
+
+/* Stop serving the connection until the loop has news of its job. */
+void conn_suspend(struct conn *conn);
+
+/* The request is complete: answer, or start a job and suspend. */
+enum MHD_Result route_request(struct conn *conn, const char *method, const char *url);
+
+/* The connection has a job and was resumed. */
+enum MHD_Result route_resumed(struct conn *conn);
+
+/* Answer with an error. */
+enum MHD_Result route_error(struct conn *conn, const struct api_error *error);
+
+#endif

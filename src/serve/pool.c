@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "serve/pool.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "obs/metric.h"
+
+/* One group, one region: the page of engine.h, [layer][k|v][token][kv head][dim], whole. */
+static enum tarn_status layout_register(const struct serve_pool *pool,
+                                        const struct engine_info *info, struct tarn_span memory)
+{
+    const size_t buffer_count = 2 * (size_t)info->layer_count;
+    struct tarn_buffer *buffers = mem_alloc(buffer_count, sizeof(*buffers));
+    uint32_t *layers = mem_alloc(info->layer_count, sizeof(*layers));
+    enum tarn_status status = TARN_NO_MEMORY;
+    if (buffers && layers) {
+        for (uint32_t i = 0; i < info->layer_count; i++) {
+            layers[i] = i;
+            buffers[2 * (size_t)i] = (struct tarn_buffer){ .layer = i, .role = TARN_KEY };
+            buffers[2 * (size_t)i + 1] = (struct tarn_buffer){ .layer = i, .role = TARN_VALUE };
+        }
+        const struct tarn_region region = { .size_bytes = info->page_bytes,
+                                            .stride_bytes = info->page_bytes,
+                                            .buffers = buffers,
+                                            .buffer_count = buffer_count };
+        const struct tarn_group group = { .layers = layers,
+                                          .layer_count = info->layer_count,
+                                          .regions = &region,
+                                          .region_count = 1 };
+        const struct tarn_layout layout = { .size = sizeof(layout),
+                                            .tokens_per_block = info->page_tokens,
+                                            .page_form = TARN_PAGES_BY_ADDRESS,
+                                            .groups = &group,
+                                            .group_count = 1,
+                                            .memory = &memory,
+                                            .memory_count = 1 };
+        status = pool->ops->register_layout(pool->connector, &layout);
+    }
+    mem_free(buffers);
+    mem_free(layers);
+    return status;
+}
+
+static enum tarn_status connector_open(const struct options *options,
+                                       const struct pool_option *choice,
+                                       const struct engine *engine, struct serve_pool *pool)
+{
+    const struct engine_info *info = engine_info_of(engine);
+    const struct tarn_kv_format format = engine_kv_format(engine);
+    const char *model_key = option_text(options, OPTION_MODEL_KEY);
+    const struct tarn_engine_desc desc = {
+        .size = sizeof(desc),
+        .name = "tarn serve",
+        .model_key = model_key ? model_key : info->model_key,
+        .format = &format,
+        .flags = TARN_ENGINE_BLOCK_REUSE | TARN_ENGINE_ROLLS_BACK,
+        .request_count_max = (uint32_t)option_number(options, OPTION_MAX_WAITING),
+        .request_tokens_max = info->ctx_tokens,
+    };
+    const struct tarn_connector_options connector_options = {
+        .size = sizeof(connector_options),
+        .pool = choice->choice == POOL_NAMED ? choice->path : NULL,
+        .pool_size_bytes = choice->size_bytes,
+        .cache_prefix = option_text(options, OPTION_CACHE_PREFIX),
+        .role = (uint32_t)option_number(options, OPTION_ROLE),
+        .transfer_batch_size = (uint32_t)option_number(options, OPTION_TRANSFER_BATCH_SIZE),
+        .lookup_deadline_ms = (uint32_t)option_number(options, OPTION_LOOKUP_DEADLINE),
+        .load_deadline_ms = (uint32_t)option_number(options, OPTION_LOAD_DEADLINE),
+        .load_bytes_per_step = option_number(options, OPTION_LOAD_BYTES_PER_STEP),
+        .load_failure = (uint32_t)option_number(options, OPTION_LOAD_FAILURE),
+        .save_generated =
+            option_bool(options, OPTION_SAVE_GENERATED) ? TARN_SETTING_ON : TARN_SETTING_OFF,
+        .verify_tokens =
+            option_bool(options, OPTION_VERIFY_TOKENS) ? TARN_SETTING_ON : TARN_SETTING_OFF,
+    };
+    return pool->ops->open(&connector_options, &desc, &pool->connector);
+}
+
+enum tarn_status serve_pool_open(const struct options *options, const struct engine *engine,
+                                 struct tarn_span memory, const struct tarn_connector_ops *ops,
+                                 struct serve_pool *out_pool)
+{
+    struct pool_option choice;
+    char error[OPTION_ERROR_BYTES];
+    struct serve_pool pool = { .ops = ops };
+    *out_pool = (struct serve_pool){ 0 };
+    TRY(pool_option_read(option_text(options, OPTION_POOL), &choice, error));
+    if (choice.choice == POOL_NONE) {
+        log_info("pool: none (%s)", option_origin(options, OPTION_POOL));
+        return TARN_OK;
+    }
+    enum tarn_status status = TARN_UNSUPPORTED;
+    if (ops)
+        status = connector_open(options, &choice, engine, &pool);
+    if (ops && status == TARN_OK) {
+        status = layout_register(&pool, engine_info_of(engine), memory);
+        if (status != TARN_OK && pool.ops->close(pool.connector, 0) != TARN_OK)
+            log_warn("the connector does not close");
+    }
+    if (status == TARN_OK) {
+        log_info("pool: %s%s", choice.choice == POOL_NAMED ? choice.path : "this user's default",
+                 choice.choice == POOL_NAMED ? "" : " on this host");
+        *out_pool = pool;
+        return TARN_OK;
+    }
+    if (choice.choice == POOL_NAMED) {
+        log_error("pool: %s cannot be used (%s); name another, or --pool none", choice.path,
+                  tarn_strerror(status));
+        return status;
+    }
+    log_warn("pool: the default pool cannot be used (%s); serving without, nothing is shared",
+             tarn_strerror(status));
+    metric_set(METRIC_POOL_INERT, 1);
+    return TARN_OK;
+}
+
+enum tarn_status serve_pool_close(struct serve_pool *pool, uint32_t timeout_ms)
+{
+    if (!pool->connector)
+        return TARN_OK;
+    TRY(pool->ops->close(pool->connector, timeout_ms));
+    pool->connector = NULL;
+    return TARN_OK;
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "serve/server.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "config/value.h"
+#include "os/block.h"
+#include "os/clock.h"
+#include "os/memory.h"
+#include "os/wakeup.h"
+#include "serve/http.h"
+#include "serve/listen.h"
+#include "serve/loop.h"
+#include "serve/memory.h"
+#include "serve/pool.h"
+
+enum { DRAIN_POLL_MS = 20, CLOSE_TIMEOUT_MS = 5000, SIZE_TEXT_BYTES = 32 };
+
+struct server {
+    const struct options *options;
+    struct engine *engine;
+    struct block pages;
+    struct serve_pool pool;
+    struct sched *sched;
+    struct wakeup news;
+    struct loop *loop;
+    struct http *http;
+    int listen_fd;
+    atomic_bool is_draining;
+    char model[ENGINE_NAME_BYTES_MAX];
+};
+
+static uint32_t number_of(const struct server *server, enum option option)
+{
+    return (uint32_t)option_number(server->options, option);
+}
+
+/* The file's name without directory and ".gguf", as clients will call it. */
+static enum tarn_status model_name(const char *path, char *out, size_t out_bytes)
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash ? slash + 1 : path;
+    size_t length_bytes = strlen(base);
+    CLEANUP(text_deinit)
+    struct text clean;
+    text_init(&clean, 4096);
+    if (length_bytes > 5 && strcmp(base + length_bytes - 5, ".gguf") == 0)
+        length_bytes -= 5;
+    TRY(output_sanitise(base, length_bytes, &clean));
+    (void)snprintf(out, out_bytes, "%s", text_chars(&clean));
+    return TARN_OK;
+}
+
+static enum tarn_status engine_start(struct server *server)
+{
+    const struct options *options = server->options;
+    const uint32_t batch_size = number_of(server, OPTION_MAX_BATCH_SIZE);
+    const uint32_t batch_tokens = number_of(server, OPTION_MAX_BATCH_TOKENS);
+    const uint32_t page_tokens = number_of(server, OPTION_PAGE_TOKENS);
+    if (batch_tokens < batch_size + page_tokens) {
+        log_error("--max-batch-tokens %u is less than --max-batch-size and --page-tokens together "
+                  "(%u + %u = %u); raise it, or lower them",
+                  batch_tokens, batch_size, page_tokens, batch_size + page_tokens);
+        return TARN_INVALID;
+    }
+    const struct engine_options engine_options = {
+        .model_path = options->model,
+        .backend_dir = option_text(options, OPTION_BACKEND_DIR),
+        .ctx_tokens = number_of(server, OPTION_CTX),
+        .page_tokens = page_tokens,
+        .batch_tokens_max = batch_tokens,
+        .sequences_max = batch_size,
+        .threads = number_of(server, OPTION_THREADS),
+        .kv_type = (enum engine_kv_type)option_number(options, OPTION_KV_TYPE),
+        .kernel = (enum engine_kernel)option_number(options, OPTION_KERNEL),
+        .poll = option_bool(options, OPTION_POLL),
+        .file_weights_only = option_bool(options, OPTION_FILE_WEIGHTS_ONLY),
+    };
+    return engine_open(&engine_options, &server->engine);
+}
+
+static void engine_narrate(const struct server *server)
+{
+    const struct engine_info *info = engine_info_of(server->engine);
+    char weights[SIZE_TEXT_BYTES];
+    char copy[SIZE_TEXT_BYTES];
+    value_print_size(info->weights_bytes, weights, sizeof(weights));
+    value_print_size(info->copy_bytes, copy, sizeof(copy));
+    log_info("model: %s (%s), %.1f million parameters, weights %s, %s%s%s", server->model,
+             info->architecture, (double)info->parameter_count / 1e6, info->weights, weights,
+             info->copy_bytes ? " and a copy for large batches, " : "",
+             info->copy_bytes ? copy : "");
+    const char *key = option_text(server->options, OPTION_MODEL_KEY);
+    log_info("model key: %s (%s)", key ? key : info->model_key,
+             key ? option_origin(server->options, OPTION_MODEL_KEY) : "from the file's contents");
+    log_info("geometry: %u layers, %u heads, %u KV heads of %u, vocabulary %u, context %u tokens "
+             "(%s; the model was made for %u)",
+             info->layer_count, info->head_count, info->kv_head_count, info->head_dim,
+             info->vocab_count, info->ctx_tokens, option_origin(server->options, OPTION_CTX),
+             info->ctx_train_tokens);
+    log_info("compute: %s, %u threads (%s), batches of %u requests and %u tokens", info->cpu,
+             info->threads, option_origin(server->options, OPTION_THREADS), info->sequences_max,
+             info->batch_tokens_max);
+}
+
+static enum tarn_status pages_start(struct server *server)
+{
+    const struct engine_info *info = engine_info_of(server->engine);
+    uint64_t available_bytes = 0;
+    if (memory_available(&available_bytes) != TARN_OK)
+        available_bytes = 0;
+    const struct memory_plan plan =
+        memory_plan_make(info, option_number(server->options, OPTION_KV_SIZE),
+                         number_of(server, OPTION_MAX_BATCH_SIZE), available_bytes);
+    char size[SIZE_TEXT_BYTES];
+    const uint64_t size_bytes = plan.page_count * info->page_bytes;
+    value_print_size(size_bytes, size, sizeof(size));
+    log_info("page: %u tokens (%s), %llu bytes of %s", info->page_tokens,
+             option_origin(server->options, OPTION_PAGE_TOKENS),
+             (unsigned long long)info->page_bytes, info->kv_type == ENGINE_KV_F32 ? "f32" : "f16");
+    log_info("KV memory: %llu pages x %llu bytes = %llu bytes (%s), %llu tokens, %.1f requests of "
+             "the whole context (%s%s)",
+             (unsigned long long)plan.page_count, (unsigned long long)info->page_bytes,
+             (unsigned long long)size_bytes, size,
+             (unsigned long long)(plan.page_count * info->page_tokens),
+             (double)plan.page_count * info->page_tokens / info->ctx_tokens,
+             option_origin(server->options, OPTION_KV_SIZE),
+             plan.is_limited ? ", a quarter of the memory available" : "");
+    if (plan.page_count == 0 || plan.page_count > UINT32_MAX) {
+        log_error("--kv-size: %llu pages cannot be; a page is %llu bytes",
+                  (unsigned long long)plan.page_count, (unsigned long long)info->page_bytes);
+        return TARN_INVALID;
+    }
+    return block_init(&server->pages, size_bytes);
+}
+
+static enum tarn_status sched_start(struct server *server)
+{
+    const struct engine_info *info = engine_info_of(server->engine);
+    const struct sched_options sched_options = {
+        .page_memory = server->pages.base,
+        .page_bytes = info->page_bytes,
+        .page_count = (uint32_t)(server->pages.size_bytes / info->page_bytes),
+        .page_tokens = info->page_tokens,
+        .request_tokens_max = info->ctx_tokens,
+        .batch_size_max = info->sequences_max,
+        .batch_tokens_max = info->batch_tokens_max,
+        .waiting_max = number_of(server, OPTION_MAX_WAITING),
+        .prefill_cut = number_of(server, OPTION_PREFILL_CUT),
+        .ops = server->pool.connector ? server->pool.ops : NULL,
+        .connector = server->pool.connector,
+    };
+    return sched_create(&sched_options, &server->sched);
+}
+
+static enum tarn_status threads_start(struct server *server)
+{
+    const struct loop_options loop_options = {
+        .engine = server->engine,
+        .sched = server->sched,
+        .jobs_max = number_of(server, OPTION_MAX_WAITING),
+        .batch_size_max = number_of(server, OPTION_MAX_BATCH_SIZE),
+        .news = &server->news,
+    };
+    TRY(loop_create(&loop_options, &server->loop));
+    char address[LISTEN_ADDRESS_BYTES];
+    TRY(listen_begin(server->listen_fd, address));
+    const struct http_options http_options = {
+        .engine = server->engine,
+        .loop = server->loop,
+        .model = server->model,
+        .listen_fd = server->listen_fd,
+        .news = &server->news,
+        .connections_max = number_of(server, OPTION_MAX_CONNECTIONS),
+        .max_tokens_default = number_of(server, OPTION_MAX_TOKENS_DEFAULT),
+        .is_draining = &server->is_draining,
+    };
+    TRY(http_create(&http_options, &server->http));
+    server->listen_fd = -1; /* the HTTP server's now */
+    TRY(loop_start(server->loop));
+    TRY(http_start(server->http));
+    log_info("listening on http://%s (%s)", address, option_origin(server->options, OPTION_PORT));
+    return TARN_OK;
+}
+
+static enum tarn_status server_start(struct server *server)
+{
+    TRY(model_name(server->options->model, server->model, sizeof(server->model)));
+    TRY(listen_bind(option_text(server->options, OPTION_HOST),
+                    (uint16_t)option_number(server->options, OPTION_PORT), &server->listen_fd));
+    TRY(engine_start(server));
+    engine_narrate(server);
+    TRY(pages_start(server));
+    const struct tarn_span memory = { .base = server->pages.base,
+                                      .size_bytes = server->pages.size_bytes };
+    TRY(serve_pool_open(server->options, server->engine, memory, server->pool.ops, &server->pool));
+    TRY(sched_start(server));
+    TRY(wakeup_init(&server->news));
+    return threads_start(server);
+}
+
+/* Wait up to timeout_ms for a signal to stop; UINT64_MAX: without end. */
+static bool signal_wait(const sigset_t *signals, uint64_t timeout_ms)
+{
+    if (timeout_ms == UINT64_MAX) {
+        while (sigwaitinfo(signals, NULL) < 0 && errno == EINTR)
+            ;
+        return true;
+    }
+    const struct timespec timeout = { .tv_sec = (time_t)(timeout_ms / 1000),
+                                      .tv_nsec = (long)(timeout_ms % 1000 * NS_PER_MS) };
+    return sigtimedwait(signals, NULL, &timeout) > 0;
+}
+
+/* Let running requests finish. False: told to hurry. */
+static bool server_drain(struct server *server, const sigset_t *signals)
+{
+    const uint64_t deadline_ns =
+        clock_now_ns() + option_number(server->options, OPTION_DRAIN_DEADLINE) * NS_PER_MS;
+    atomic_store(&server->is_draining, true);
+    log_info("stopping: no new requests; %u are still running, a second signal ends them",
+             http_request_count(server->http));
+    while (http_request_count(server->http) > 0) {
+        if (signal_wait(signals, DRAIN_POLL_MS))
+            return false;
+        if (clock_now_ns() > deadline_ns) {
+            log_warn("stopping: %u requests did not finish within --drain-deadline and are cut off",
+                     http_request_count(server->http));
+            break;
+        }
+    }
+    return true;
+}
+
+/* The page memory stays when a transfer may still touch it: the process is about to end. */
+static void memory_stop(struct server *server, uint32_t timeout_ms)
+{
+    enum tarn_status status = TARN_OK;
+    if (server->sched)
+        status = sched_drain(server->sched, timeout_ms);
+    sched_destroy(server->sched);
+    const enum tarn_status closed = serve_pool_close(&server->pool, timeout_ms);
+    if (status == TARN_OK && closed == TARN_OK)
+        block_deinit(&server->pages);
+    else
+        log_warn("stopping: transfers to the pool did not end in time and are left behind");
+}
+
+static void server_stop(struct server *server, bool hurry)
+{
+    if (server->loop)
+        loop_stop(server->loop);
+    if (server->http)
+        http_stop(server->http);
+    http_destroy(server->http);
+    loop_destroy(server->loop);
+    if (server->listen_fd >= 0)
+        (void)close(server->listen_fd);
+    memory_stop(server, hurry ? 0 : CLOSE_TIMEOUT_MS);
+    if (server->news.fd >= 0)
+        wakeup_deinit(&server->news);
+    engine_close(server->engine);
+}
+
+enum tarn_status serve_run(const struct options *options,
+                           const struct tarn_connector_ops *connector)
+{
+    struct server server = {
+        .options = options, .pool.ops = connector, .listen_fd = -1, .news.fd = -1
+    };
+    sigset_t signals;
+    log_set_level((enum log_level)option_number(options, OPTION_LOG_LEVEL));
+    (void)sigemptyset(&signals);
+    (void)sigaddset(&signals, SIGTERM);
+    (void)sigaddset(&signals, SIGINT);
+    (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+    bool hurry = false;
+    const enum tarn_status status = server_start(&server);
+    if (status == TARN_OK) {
+        (void)signal_wait(&signals, UINT64_MAX);
+        hurry = !server_drain(&server, &signals);
+    }
+    server_stop(&server, hurry);
+    if (status == TARN_OK)
+        log_info("stopped");
+    return status;
+}

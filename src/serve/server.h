@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server.h - a whole `tarn serve`: from options to a server that runs until it is told to stop.
+ */
+#ifndef SERVE_SERVER_H
+#define SERVE_SERVER_H
+
+#include "base/base.h"
+#include "config/option.h"
+
+/*
+ * Open model, memory, pool and port, say what came of it in the log, and serve until SIGTERM or
+ * SIGINT; then refuse new requests, let running ones finish within --drain-deadline, and close
+ * everything. A second signal ends it after the current pass. To be called once, from the main
+ * thread, before other threads are started: it blocks these signals, and ignores SIGPIPE.
+ *
+ * `connector` NULL: there is no pool to be had. OK: it served and stopped. Failures are logged:
+ * INVALID (options that do not go together), IO (model, port), and what engine_open() and the
+ * connector's open() return.
+ */
+NODISCARD enum tarn_status serve_run(const struct options *options,
+                                     const struct tarn_connector_ops *connector);
+
+#endif
