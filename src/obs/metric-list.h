@@ -66,6 +66,7 @@
     X(SAVE_FAILED_PINNED, COUNTER, "tarn_pool_save_failures_total", "reason=\"pinned\"", "")       \
     X(SAVE_FAILED_FORWARD, COUNTER, "tarn_pool_save_failures_total", "reason=\"forward\"", "")     \
     X(SAVE_FAILED_STORE, COUNTER, "tarn_pool_save_failures_total", "reason=\"store\"", "")         \
+    X(SAVE_FAILED_GAP, COUNTER, "tarn_pool_save_failures_total", "reason=\"gap\"", "")             \
     X(SAVE_QUEUE_PAGES, GAUGE, "tarn_pool_save_queue_pages", "", "Pages waiting to be saved")      \
     X(LEASES, GAUGE, "tarn_pool_leases", "", "Leases this process holds on pages of the pool")     \
     X(CONNECTOR_FAILED, COUNTER, "tarn_pool_connector_failures_total", "",                         \

@@ -1,0 +1,634 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "connector/connector.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "connector/abi.h"
+#include "connector/gate.h"
+#include "connector/leader.h"
+#include "connector/settings.h"
+#include "connector/worker.h"
+#include "key/namespace.h"
+#include "layout/fingerprint.h"
+#include "obs/metric.h"
+#include "os/clock.h"
+#include "store/local/pool.h"
+
+#define INERT_AFTER_NS (60 * NS_PER_S)
+
+/* Everything of an open connector. */
+struct core {
+    struct settings settings;
+    struct store *store; /* owned */
+    struct layout *layout;
+    struct leader leader;
+    struct worker worker;
+    struct wakeup wakeup;
+    uint32_t namespaces[LAYOUT_GROUPS_MAX];
+    struct store_key *keys; /* of one probe */
+    size_t key_count;
+    uint64_t inert_since_ns; /* lookups came, and no hit and no save */
+    int64_t inert_lookups;
+    int64_t inert_good; /* hits and saves */
+    bool is_inert;
+};
+
+struct tarn_connector {
+    struct core *core; /* NULL: closed */
+};
+
+static struct tarn_connector handles[CONNECTORS_MAX];
+static size_t handle_next;
+static pthread_mutex_t handle_lock = PTHREAD_MUTEX_INITIALIZER; /* guards both; innermost */
+
+/* ---- life ---- */
+
+static void core_destroy(struct core *core)
+{
+    if (!core)
+        return;
+    worker_close(&core->worker);
+    leader_deinit(&core->leader);
+    layout_destroy(core->layout);
+    mem_free(core->keys);
+    if (core->wakeup.fd >= 0)
+        wakeup_deinit(&core->wakeup);
+    settings_deinit(&core->settings);
+    store_close(core->store);
+    mem_free(core);
+}
+
+/* Not the store: who fails to open leaves it to the caller. */
+static void core_destroy_at(struct core **core)
+{
+    if (*core)
+        (*core)->store = NULL;
+    core_destroy(*core);
+}
+
+/* The handle that was closed longest ago, so that a stale pointer finds a closed one for long. */
+static struct tarn_connector *handle_take(struct core *core)
+{
+    struct tarn_connector *found = NULL;
+    pthread_mutex_lock(&handle_lock);
+    for (size_t i = 0; i < CONNECTORS_MAX && !found; i++) {
+        struct tarn_connector *handle = &handles[handle_next];
+        handle_next = (handle_next + 1) % CONNECTORS_MAX;
+        if (!handle->core) {
+            handle->core = core;
+            found = handle;
+        }
+    }
+    pthread_mutex_unlock(&handle_lock);
+    return found;
+}
+
+static struct core *handle_core(const struct tarn_connector *connector)
+{
+    pthread_mutex_lock(&handle_lock);
+    struct core *core = connector ? connector->core : NULL;
+    pthread_mutex_unlock(&handle_lock);
+    return core;
+}
+
+static void handle_give_back(struct tarn_connector *connector)
+{
+    pthread_mutex_lock(&handle_lock);
+    connector->core = NULL;
+    pthread_mutex_unlock(&handle_lock);
+}
+
+/* Takes `settings` over in any case, `store` on OK. */
+static enum tarn_status core_open(struct settings *settings, struct store *store,
+                                  struct tarn_connector **out_connector)
+{
+    CLEANUP(core_destroy_at)
+    struct core *core = mem_alloc(1, sizeof(*core));
+    if (!core) {
+        settings_deinit(settings);
+        return TARN_NO_MEMORY;
+    }
+    core->settings = *settings;
+    core->wakeup.fd = -1;
+    TRY(wakeup_init(&core->wakeup));
+    struct tarn_connector *handle = handle_take(core);
+    if (!handle) {
+        log_error("%d connectors are open in this process, which is the limit", CONNECTORS_MAX);
+        return TARN_UNSUPPORTED;
+    }
+    core->store = store;
+    core->inert_since_ns = clock_now_ns();
+    (void)TAKE(core);
+    *out_connector = handle;
+    return TARN_OK;
+}
+
+enum tarn_status connector_open_with(const struct tarn_connector_options *options,
+                                     const struct tarn_engine_desc *engine, struct store *store,
+                                     struct tarn_connector **out_connector)
+{
+    struct settings settings;
+    TRY(settings_init(&settings, options, engine));
+    return core_open(&settings, store, out_connector);
+}
+
+/* Gates first: an engine that is refused makes no pool. */
+static enum tarn_status connector_open(const struct tarn_connector_options *options,
+                                       const struct tarn_engine_desc *engine,
+                                       struct tarn_connector **out_connector)
+{
+    struct settings settings;
+    struct store *store;
+    TRY(settings_init(&settings, options, engine));
+    const struct pool_options pool = { .path = settings.pool_path,
+                                       .size_bytes = settings.pool_size_bytes };
+    enum tarn_status status = pool_open(&pool, &store);
+    if (status != TARN_OK) {
+        settings_deinit(&settings);
+        return status;
+    }
+    status = core_open(&settings, store, out_connector);
+    if (status != TARN_OK)
+        store_close(store);
+    return status;
+}
+
+/* ---- registration ---- */
+
+static enum tarn_status namespaces_intern(struct core *core)
+{
+    for (size_t i = 0; i < core->layout->group_count; i++) {
+        char text[NAMESPACE_TEXT_BYTES_MAX + 1];
+        const enum tarn_status printed =
+            settings_namespace(&core->settings, core->layout, (uint32_t)i, text);
+        if (printed != TARN_OK) {
+            log_error("cache_prefix and model_key are too long for a key: %s/%s",
+                      core->settings.cache_prefix, core->settings.model_key);
+            return printed;
+        }
+        TRY(store_namespace(core->store, text, &core->namespaces[i]));
+    }
+    return TARN_OK;
+}
+
+static void leader_start(struct core *core)
+{
+    const struct settings *settings = &core->settings;
+    const struct leader_config config = {
+        .layout = core->layout,
+        .rank_count = 1,
+        .request_count_max = settings->request_count_max,
+        .request_tokens_max = settings->request_tokens_max,
+        .loads = settings->role != TARN_ROLE_PRODUCER,
+        .saves = settings->role != TARN_ROLE_CONSUMER,
+        .can_rewind = settings->can_rewind,
+        .save_generated = settings->save_generated,
+        .fail_short = settings->fail_short,
+    };
+    leader_init(&core->leader, &config);
+}
+
+/* A quarter of the page memory unless set; at least one block, or nothing would ever be saved. */
+static uint64_t pinned_bytes_max(const struct core *core)
+{
+    uint64_t block_bytes = 0;
+    for (size_t i = 0; i < core->layout->group_count; i++)
+        block_bytes += core->layout->groups[i].page_bytes;
+    const uint64_t bytes = core->settings.pinned_bytes_max ? core->settings.pinned_bytes_max
+                                                           : core->layout->memory_bytes / 4;
+    return bytes < block_bytes ? block_bytes : bytes;
+}
+
+static enum tarn_status worker_start(struct core *core)
+{
+    const struct settings *settings = &core->settings;
+    const struct worker_config config = {
+        .store = core->store,
+        .layout = core->layout,
+        .namespaces = core->namespaces,
+        .wakeup = &core->wakeup,
+        .leader = &core->leader,
+        .rank = settings->rank,
+        .batch_pages = settings->batch_pages,
+        .save_queue_pages_max = settings->save_queue_pages_max,
+        .pinned_bytes_max = pinned_bytes_max(core),
+        .load_bytes_per_step = settings->load_bytes_per_step,
+        .load_deadline_ns = settings->load_deadline_ns,
+    };
+    return worker_open(&core->worker, &config);
+}
+
+/* A probe is at most so many keys, so that an offer of the longest prompt fits in its leases. */
+static enum tarn_status keys_make(struct core *core)
+{
+    const uint64_t blocks = core->settings.request_tokens_max / core->layout->tokens_per_block + 1;
+    const uint64_t share = blocks * core->layout->group_count / LEADER_LEASES_MAX + 1;
+    const uint64_t batch = core->settings.batch_pages;
+    core->key_count = (size_t)(share > batch ? share : batch) + core->layout->group_count;
+    core->keys = mem_alloc(core->key_count, sizeof(*core->keys));
+    return core->keys ? TARN_OK : TARN_NO_MEMORY;
+}
+
+static enum tarn_status core_register(struct core *core, const struct tarn_layout *desc)
+{
+    struct text line;
+    TRY(namespaces_intern(core));
+    TRY(keys_make(core));
+    leader_start(core);
+    TRY(worker_start(core));
+    text_init(&line, LOG_LINE_BYTES_MAX / 2);
+    if (layout_print(core->layout, &line) == TARN_OK)
+        log_info("pages registered: %s", text_chars(&line));
+    else
+        log_info("pages registered: %zu layer groups", desc->group_count);
+    text_deinit(&line);
+    return TARN_OK;
+}
+
+static enum tarn_status connector_register(struct tarn_connector *connector,
+                                           const struct tarn_layout *layout)
+{
+    struct core *core = handle_core(connector);
+    struct tarn_layout desc;
+    char reason[GATE_REASON_BYTES];
+    if (!core || core->layout)
+        return TARN_INVALID;
+    TRY(abi_copy(&desc, sizeof(desc), layout));
+    enum tarn_status status =
+        layout_create(&desc, core->settings.format_fingerprint, reason, &core->layout);
+    if (status == TARN_OK)
+        status = gate_check_layout(&desc, reason);
+    if (status == TARN_INVALID || status == TARN_UNSUPPORTED)
+        log_error("the layout is refused: %s", reason);
+    if (status == TARN_OK)
+        status = core_register(core, &desc);
+    if (status != TARN_OK) {
+        worker_close(&core->worker);
+        leader_deinit(&core->leader);
+        mem_free(TAKE(core->keys));
+        layout_destroy(TAKE(core->layout));
+    }
+    return status;
+}
+
+/* ---- every call ---- */
+
+/* An open and registered connector that has taken in what its threads are done with. */
+static struct core *core_enter(const struct tarn_connector *connector)
+{
+    struct core *core = handle_core(connector);
+    if (!core || !core->layout)
+        return NULL;
+    wakeup_clear(&core->wakeup);
+    worker_collect(&core->worker, clock_now_ns());
+    return core;
+}
+
+/* Keep the descriptor readable while something is left to take. */
+static enum tarn_status core_leave(struct core *core, enum tarn_status status)
+{
+    if (worker_has_news(&core->worker) || !list_is_empty(&core->leader.ended))
+        wakeup_signal(&core->wakeup);
+    return status;
+}
+
+/* ---- leader ---- */
+
+static void decline_count(enum leader_decline decline)
+{
+    static const enum metric metrics[] = {
+        [LEADER_DECLINE_ROLE] = METRIC_DECLINED_ROLE,
+        [LEADER_DECLINE_DUMMY] = METRIC_DECLINED_DUMMY,
+        [LEADER_DECLINE_GENERATION_ONLY] = METRIC_DECLINED_GENERATION_ONLY,
+        [LEADER_DECLINE_MEDIA] = METRIC_DECLINED_MULTIMODAL,
+        [LEADER_DECLINE_NO_FULL_BLOCK] = METRIC_DECLINED_NO_FULL_BLOCK,
+        [LEADER_DECLINE_LOCAL] = METRIC_DECLINED_LOCAL,
+        [LEADER_DECLINE_OFF_BOUNDARY] = METRIC_DECLINED_OFF_BOUNDARY,
+    };
+    if (decline != LEADER_DECLINE_NONE)
+        metric_add(metrics[decline], 1);
+}
+
+/* Keys of blocks from `block` of the probe on, block by block, up to one that is to be treated as
+ * absent. Returns how many blocks. */
+static size_t probe_keys(struct core *core, const struct leader_probe *probe, uint64_t block,
+                         size_t block_count, uint64_t now_ns)
+{
+    const size_t group_count = core->layout->group_count;
+    for (size_t i = 0; i < block_count; i++) {
+        for (uint32_t group = 0; group < group_count; group++) {
+            const struct tarn_digest *digest = &probe->digests[block + i];
+            if (absent_has(&core->worker.absent, digest, group, now_ns))
+                return i;
+            core->keys[i * group_count + group] = (struct store_key){
+                .digest = *digest,
+                .namespace_index = core->namespaces[group],
+                .depth = (uint32_t)(probe->first_block + block + i),
+            };
+        }
+    }
+    return block_count;
+}
+
+struct found {
+    struct store_lease *leases[LEADER_LEASES_MAX];
+    size_t lease_count;
+    uint64_t block_count;
+};
+
+/* One batch. Returns whether to go on. */
+static bool probe_batch(struct core *core, const struct leader_probe *probe, size_t block_count,
+                        uint64_t deadline_ns, struct found *found)
+{
+    const size_t group_count = core->layout->group_count;
+    const size_t asked = probe_keys(core, probe, found->block_count, block_count, clock_now_ns());
+    struct store_lease *lease = NULL;
+    size_t key_count = 0;
+    if (asked == 0)
+        return false;
+    const enum tarn_status status =
+        store_lookup(core->store, core->keys, asked * group_count, &lease, &key_count);
+    if (status == TARN_MISS)
+        return false;
+    if (status != TARN_OK) {
+        metric_add(METRIC_PROBE_FAILED, 1);
+        LOG_LIMITED(LOG_WARN, "the pool could not be asked: %s", tarn_strerror(status));
+        return false;
+    }
+    if (clock_now_ns() > deadline_ns) {
+        metric_add(METRIC_PROBE_LATE, 1);
+        LOG_LIMITED(LOG_WARN, "the pool answered after the lookup deadline");
+        store_lease_release(lease);
+        return false;
+    }
+    found->leases[found->lease_count++] = lease;
+    found->block_count += key_count / group_count;
+    return key_count == block_count * group_count;
+}
+
+/* From the first block on, batch by batch, up to the first gap: after eviction what lies behind one
+ * says nothing about what lies before it, so that a search by halves would be wrong. */
+static void probe_run(struct core *core, const struct leader_probe *probe, struct found *found)
+{
+    const uint64_t deadline_ns = clock_now_ns() + core->settings.lookup_deadline_ns;
+    const size_t group_count = core->layout->group_count;
+    const uint64_t share = probe->block_count * group_count / LEADER_LEASES_MAX;
+    size_t batch = core->settings.batch_pages;
+    if (share >= batch)
+        batch = (size_t)share + group_count;
+    const size_t batch_blocks = batch < group_count ? 1 : batch / group_count;
+    while (found->block_count < probe->block_count && found->lease_count < LEADER_LEASES_MAX) {
+        const uint64_t left = probe->block_count - found->block_count;
+        const size_t blocks = left < batch_blocks ? (size_t)left : batch_blocks;
+        if (!probe_batch(core, probe, blocks, deadline_ns, found))
+            return;
+    }
+}
+
+/* Say it, once, when lookups come and neither a hit nor a save does. */
+static void inert_check(struct core *core, uint64_t now_ns)
+{
+    const int64_t lookups = metric_get(METRIC_LOOKUPS);
+    const int64_t good = metric_get(METRIC_LOOKUP_BLOCKS_HIT) + metric_get(METRIC_SAVE_PAGES) +
+                         metric_get(METRIC_SAVE_SKIPPED);
+    if (good != core->inert_good) {
+        if (core->is_inert)
+            metric_set(METRIC_POOL_INERT, 0);
+        core->is_inert = false;
+        core->inert_good = good;
+        core->inert_lookups = lookups;
+        core->inert_since_ns = now_ns;
+    }
+    if (!core->is_inert && lookups - core->inert_lookups >= 8 &&
+        now_ns - core->inert_since_ns >= INERT_AFTER_NS) {
+        core->is_inert = true;
+        metric_set(METRIC_POOL_INERT, 1);
+        log_warn("the pool does nothing: %lld lookups without a hit or a save; see the reasons in "
+                 "tarn_pool_save_failures_total and tarn_pool_declined_total",
+                 (long long)(lookups - core->inert_lookups));
+    }
+}
+
+static enum tarn_status core_lookup(struct core *core, const struct tarn_request *request,
+                                    uint64_t computed_tokens, struct tarn_offer *out_offer)
+{
+    struct tarn_request known;
+    struct tarn_scope scope;
+    struct leader_probe probe;
+    enum leader_decline decline = LEADER_DECLINE_NONE;
+    struct found found = { .lease_count = 0 };
+    TRY(abi_copy(&known, sizeof(known), request));
+    if (known.scope) {
+        TRY(abi_copy(&scope, sizeof(scope), known.scope));
+        known.scope = &scope;
+    }
+    const enum tarn_status asked =
+        leader_ask(&core->leader, &known, computed_tokens, &probe, &decline);
+    decline_count(decline);
+    TRY(asked);
+    probe_run(core, &probe, &found);
+    metric_add(METRIC_LOOKUPS, 1);
+    metric_add(METRIC_LOOKUP_BLOCKS_HIT, (int64_t)found.block_count);
+    metric_add(METRIC_LOOKUP_BLOCKS_MISS, (int64_t)(probe.block_count - found.block_count));
+    inert_check(core, clock_now_ns());
+    return leader_offer(&core->leader, &probe, found.block_count, found.leases, found.lease_count,
+                        out_offer);
+}
+
+static enum tarn_status connector_lookup(struct tarn_connector *connector,
+                                         const struct tarn_request *request,
+                                         uint64_t computed_tokens, struct tarn_offer *out_offer)
+{
+    struct core *core = core_enter(connector);
+    if (!core)
+        return TARN_INVALID;
+    return core_leave(core, core_lookup(core, request, computed_tokens, out_offer));
+}
+
+static enum tarn_status connector_cancel(struct tarn_connector *connector, uint64_t id,
+                                         uint64_t start, uint64_t end)
+{
+    struct core *core = core_enter(connector);
+    return core ? core_leave(core, leader_cancel(&core->leader, id, start, end)) : TARN_INVALID;
+}
+
+static enum tarn_status connector_step(struct tarn_connector *connector,
+                                       const struct tarn_step *step,
+                                       struct tarn_bytes *out_metadata)
+{
+    struct core *core = core_enter(connector);
+    struct tarn_step known;
+    if (!core)
+        return TARN_INVALID;
+    const enum tarn_status status = abi_copy(&known, sizeof(known), step);
+    if (status != TARN_OK)
+        return core_leave(core, status);
+    return core_leave(core, leader_step(&core->leader, &known, clock_now_ns(), out_metadata));
+}
+
+static enum tarn_status connector_verdict(struct tarn_connector *connector,
+                                          const struct tarn_bytes *reports, size_t report_count,
+                                          struct tarn_bytes *out_verdict)
+{
+    struct core *core = core_enter(connector);
+    if (!core || (report_count && !reports))
+        return TARN_INVALID;
+    return core_leave(core, leader_verdict(&core->leader, reports, report_count, out_verdict));
+}
+
+static enum tarn_status connector_finished(struct tarn_connector *connector, uint64_t id,
+                                           uint32_t *out_pending)
+{
+    struct core *core = core_enter(connector);
+    if (!core)
+        return TARN_INVALID;
+    const struct leader_request *request = leader_find(&core->leader, id);
+    if (!request || request->is_finished)
+        return core_leave(core, TARN_INVALID);
+    worker_finish(&core->worker, id, clock_now_ns());
+    return core_leave(core, leader_finished(&core->leader, id, out_pending));
+}
+
+static enum tarn_status connector_retired(struct tarn_connector *connector, uint64_t *out_ids,
+                                          size_t capacity, size_t *out_count)
+{
+    struct core *core = core_enter(connector);
+    if (!core || (capacity && !out_ids))
+        return TARN_INVALID;
+    *out_count = leader_retired(&core->leader, out_ids, capacity);
+    return core_leave(core, TARN_OK);
+}
+
+static enum tarn_status connector_reset(struct tarn_connector *connector, uint64_t id)
+{
+    struct core *core = core_enter(connector);
+    return core ? core_leave(core, leader_reset(&core->leader, id)) : TARN_INVALID;
+}
+
+/* ---- worker ---- */
+
+static enum tarn_status connector_load_start(struct tarn_connector *connector,
+                                             struct tarn_bytes metadata)
+{
+    struct core *core = core_enter(connector);
+    if (!core)
+        return TARN_INVALID;
+    return core_leave(core, worker_load_start(&core->worker, metadata, clock_now_ns()));
+}
+
+static uint64_t deadline_after(uint32_t timeout_ms)
+{
+    return clock_now_ns() + timeout_ms * NS_PER_MS;
+}
+
+static enum tarn_status connector_load_poll(struct tarn_connector *connector, uint32_t timeout_ms,
+                                            struct tarn_bytes *out_report)
+{
+    struct core *core = core_enter(connector);
+    if (!core)
+        return TARN_INVALID;
+    return core_leave(core,
+                      worker_load_poll(&core->worker, deadline_after(timeout_ms), out_report));
+}
+
+static enum tarn_status connector_verdict_apply(struct tarn_connector *connector,
+                                                struct tarn_bytes verdict,
+                                                struct tarn_loaded *out_loaded, size_t capacity,
+                                                size_t *out_count)
+{
+    struct core *core = core_enter(connector);
+    if (!core || (capacity && !out_loaded))
+        return TARN_INVALID;
+    return core_leave(
+        core, worker_verdict_apply(&core->worker, verdict, out_loaded, capacity, out_count));
+}
+
+static enum tarn_status connector_forward_done(struct tarn_connector *connector,
+                                               uint64_t step_number, enum tarn_status status,
+                                               void *event)
+{
+    struct core *core = core_enter(connector);
+    if (!core)
+        return TARN_INVALID;
+    if (event && status == TARN_OK) {
+        LOG_LIMITED(LOG_ERROR, "pages in device memory are not supported: saves are dropped");
+        status = TARN_UNSUPPORTED; /* an event that nobody waits for */
+    }
+    return core_leave(core,
+                      worker_forward_done(&core->worker, step_number, status, clock_now_ns()));
+}
+
+static enum tarn_status connector_transfers(struct tarn_connector *connector,
+                                            struct tarn_transfer *out, size_t capacity,
+                                            size_t *out_count)
+{
+    struct core *core = core_enter(connector);
+    if (!core || (capacity && !out))
+        return TARN_INVALID;
+    *out_count = worker_transfers(&core->worker, out, capacity);
+    return core_leave(core, TARN_OK);
+}
+
+static enum tarn_status connector_quiesce(struct tarn_connector *connector, const uint64_t *ids,
+                                          size_t count, uint32_t timeout_ms)
+{
+    struct core *core = core_enter(connector);
+    if (!core || (count && !ids))
+        return TARN_INVALID;
+    return core_leave(core, worker_quiesce(&core->worker, ids, count, deadline_after(timeout_ms)));
+}
+
+static int connector_poll_fd(struct tarn_connector *connector)
+{
+    const struct core *core = handle_core(connector);
+    return core ? core->wakeup.fd : -1;
+}
+
+static enum tarn_status connector_close(struct tarn_connector *connector, uint32_t timeout_ms)
+{
+    struct core *core = handle_core(connector);
+    if (!core)
+        return TARN_OK;
+    if (core->layout) {
+        const enum tarn_status status = worker_drain(&core->worker, deadline_after(timeout_ms));
+        if (status != TARN_OK) {
+            log_warn("a transfer does not end: the connector stays open, and so must its memory");
+            return core_leave(core, status);
+        }
+    }
+    handle_give_back(connector);
+    core_destroy(core);
+    return TARN_OK;
+}
+
+const struct tarn_connector_ops *tarn_connector_ops(uint32_t abi_version)
+{
+    static const struct tarn_connector_ops ops = {
+        .size = sizeof(ops),
+        .abi_version = TARN_ABI_VERSION,
+        .name = "tarn",
+        .open = connector_open,
+        .register_layout = connector_register,
+        .lookup = connector_lookup,
+        .cancel = connector_cancel,
+        .step = connector_step,
+        .load_start = connector_load_start,
+        .load_poll = connector_load_poll,
+        .verdict = connector_verdict,
+        .verdict_apply = connector_verdict_apply,
+        .forward_done = connector_forward_done,
+        .transfers = connector_transfers,
+        .finished = connector_finished,
+        .retired = connector_retired,
+        .reset = connector_reset,
+        .quiesce = connector_quiesce,
+        .poll_fd = connector_poll_fd,
+        .close = connector_close,
+    };
+    return abi_version == TARN_ABI_VERSION ? &ops : NULL;
+}

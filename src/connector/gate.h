@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gate.h - refuse at start what could give a wrong answer later.
+ *
+ * Each refusal names the option, its value, why, and what to set instead. Pure.
+ */
+#ifndef CONNECTOR_GATE_H
+#define CONNECTOR_GATE_H
+
+#include "base/base.h"
+
+enum { GATE_REASON_BYTES = 512 };
+
+/* `engine` is complete. UNSUPPORTED: refused; INVALID: something mandatory is missing. Either way
+ * `out_reason` has one sentence. pool_is_named: by the user, not this host's default. */
+NODISCARD enum tarn_status gate_check_engine(const struct tarn_engine_desc *engine,
+                                             bool pool_is_named,
+                                             char out_reason[GATE_REASON_BYTES]);
+
+/* Of a layout that has been checked. */
+NODISCARD enum tarn_status gate_check_layout(const struct tarn_layout *layout,
+                                             char out_reason[GATE_REASON_BYTES]);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * transfer.h - the save thread and the load thread of a worker: pages to and from the store.
+ *
+ * The loop hands a job in through a queue and gets it back through another; in between the job, and
+ * the page it names, belong to the thread. Every job that went in comes out, also when it was
+ * dropped. Jobs of one kind come out in the order they went in.
+ */
+#ifndef CONNECTOR_TRANSFER_H
+#define CONNECTOR_TRANSFER_H
+
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "layout/layout.h"
+#include "os/queue.h"
+#include "os/thread.h"
+#include "os/wakeup.h"
+#include "store/store.h"
+
+/* A request as far as its saves go. Lives from its first planned save to its last job's return. */
+struct transfer_request {
+    uint64_t id;
+    uint64_t dropped_step;      /* loop: the step in which one of its saves was dropped */
+    uint32_t job_count;         /* loop: planned and in flight */
+    uint32_t generation;        /* loop: of the next job */
+    _Atomic uint32_t saves_cut; /* jobs of generations below it are dropped unwritten */
+};
+
+/* Any thread: drop the jobs of generations below `generation`, as far as they were not begun. */
+void transfer_request_cut(struct transfer_request *request, uint32_t generation);
+
+struct save_job {
+    struct transfer_request *request;
+    struct tarn_digest digest;
+    tarn_page page;
+    uint64_t block;
+    uint64_t step_number;
+    uint32_t group;
+    uint32_t generation;
+    enum tarn_status status; /* out: as store_put(); STALE: dropped unwritten */
+    bool was_present;
+};
+
+struct load_page {
+    struct tarn_digest digest;
+    tarn_page page;
+    uint64_t block;
+    uint32_t group;
+    enum tarn_status status; /* out: as store_get(); STALE: dropped, its memory was not touched */
+};
+
+/* The load of a request. Its pages are the thread's while a batch that holds them is. */
+struct load {
+    struct list link; /* loop, as all that follows up to is_cancelled */
+    uint64_t id;
+    uint64_t first_block;
+    uint64_t block_count;
+    size_t page_count;
+    size_t pushed_count;
+    size_t returned_count;
+    size_t good_count; /* leading pages; blocks once it is concluded */
+    uint64_t started_ns;
+    enum tarn_status status; /* of the first page that failed */
+    bool is_concluded;       /* good_count is final */
+    bool is_reported;
+    bool is_judged;           /* the verdict was carried out */
+    atomic_bool is_cancelled; /* batches that were not begun are dropped */
+    struct load_page *pages;
+};
+
+struct load_batch {
+    struct load *load;
+    size_t first;
+    size_t count;
+};
+
+/* Constant after the start, but for what queues and atomics guard. */
+struct transfer {
+    struct store *store;
+    const struct layout *layout;
+    const uint32_t *namespaces; /* one a group */
+    size_t batch_pages;
+    struct queue save_in; /* struct save_job */
+    struct queue save_out;
+    struct queue load_in; /* struct load_batch */
+    struct queue load_out;
+    struct wakeup *wakeup;             /* signalled when something comes out */
+    _Atomic uint64_t load_returned_ns; /* when the last batch came back from the store */
+    struct thread save_thread;
+    struct thread load_thread;
+    struct save_job *save_jobs; /* of the save thread, as the next two */
+    struct store_item *save_items;
+    struct tarn_span *save_spans;
+    struct store_item *load_items; /* of the load thread */
+    struct tarn_span *load_spans;
+};
+
+enum { TRANSFER_BATCHES_MAX = 1024 }; /* load batches in flight */
+
+/* Takes all memory and starts both threads. `transfer` has its first four members and wakeup set.
+ * save_count: save jobs that may be in flight. On failure transfer_close() is still due. */
+NODISCARD enum tarn_status transfer_open(struct transfer *transfer, size_t save_count);
+
+/* No job is in flight. Zeroed is fine. */
+void transfer_close(struct transfer *transfer);
+
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "connector/wire.h"
+
+#include "base/alloc.h"
+
+enum {
+    WIRE_MAGIC = 0x574e5254, /* "TRNW" */
+    WIRE_VERSION = 1,
+    HEADER_BYTES = 32,
+    LOAD_HEAD_BYTES = 20,
+    SAVE_HEAD_BYTES = 16,
+    ITEM_BYTES = 36,
+};
+
+static size_t block_bytes(uint32_t group_count)
+{
+    return sizeof(struct tarn_digest) + 8 * (size_t)group_count;
+}
+
+enum tarn_status wire_buffer_reserve(struct wire_buffer *buffer, size_t size_bytes)
+{
+    if (size_bytes <= buffer->capacity_bytes)
+        return TARN_OK;
+    uint8_t *data = mem_alloc(size_bytes + size_bytes / 2, 1);
+    if (!data)
+        return TARN_NO_MEMORY;
+    mem_free(buffer->data);
+    *buffer = (struct wire_buffer){ .data = data, .capacity_bytes = size_bytes + size_bytes / 2 };
+    return TARN_OK;
+}
+
+void wire_buffer_deinit(struct wire_buffer *buffer)
+{
+    mem_free(buffer->data);
+    *buffer = (struct wire_buffer){ 0 };
+}
+
+struct tarn_bytes wire_buffer_bytes(const struct wire_buffer *buffer)
+{
+    return (struct tarn_bytes){ .data = buffer->data, .size_bytes = buffer->size_bytes };
+}
+
+size_t wire_load_bytes(uint32_t group_count, uint64_t block_count)
+{
+    return LOAD_HEAD_BYTES + (size_t)block_count * block_bytes(group_count);
+}
+
+size_t wire_save_bytes(uint32_t group_count, uint64_t block_count)
+{
+    return (size_t)block_count * (SAVE_HEAD_BYTES + block_bytes(group_count));
+}
+
+size_t wire_items_bytes(size_t item_count)
+{
+    return item_count * ITEM_BYTES;
+}
+
+size_t wire_header_bytes(void)
+{
+    return HEADER_BYTES;
+}
+
+struct wire_writer wire_begin(struct wire_buffer *buffer, uint32_t group_count)
+{
+    ASSERT(buffer->capacity_bytes >= HEADER_BYTES);
+    return (struct wire_writer){
+        .buffer = buffer,
+        .out = writer_init(buffer->data + HEADER_BYTES, buffer->capacity_bytes - HEADER_BYTES),
+        .group_count = group_count,
+    };
+}
+
+void wire_add_load(struct wire_writer *writer, uint64_t id, uint64_t first_block,
+                   uint32_t block_count)
+{
+    ASSERT(writer->counts[1] == 0);
+    writer->counts[0]++;
+    writer_uint(&writer->out, id, 8);
+    writer_uint(&writer->out, first_block, 8);
+    writer_uint(&writer->out, block_count, 4);
+}
+
+void wire_add_save(struct wire_writer *writer, uint64_t id, uint64_t block)
+{
+    writer->counts[1]++;
+    writer_uint(&writer->out, id, 8);
+    writer_uint(&writer->out, block, 8);
+}
+
+void wire_add_block(struct wire_writer *writer, const struct tarn_digest *digest,
+                    const tarn_page *pages)
+{
+    writer_bytes(&writer->out, digest->bytes, sizeof(digest->bytes));
+    for (uint32_t i = 0; i < writer->group_count; i++)
+        writer_uint(&writer->out, pages[i], 8);
+}
+
+void wire_add_item(struct wire_writer *writer, const struct tarn_loaded *item)
+{
+    writer->counts[0]++;
+    writer_uint(&writer->out, item->id, 8);
+    writer_uint(&writer->out, item->first_block, 8);
+    writer_uint(&writer->out, item->block_count, 8);
+    writer_uint(&writer->out, item->asked_count, 8);
+    writer_uint(&writer->out, (uint32_t)item->status, 4);
+}
+
+void wire_end(struct wire_writer *writer, enum wire_kind kind, uint64_t number, uint32_t rank)
+{
+    struct wire_buffer *buffer = writer->buffer;
+    struct writer head = writer_init(buffer->data, HEADER_BYTES);
+    ASSERT(!writer->out.failed);
+    writer_uint(&head, WIRE_MAGIC, 4);
+    writer_uint(&head, WIRE_VERSION, 2);
+    writer_uint(&head, (uint64_t)kind, 2);
+    writer_uint(&head, number, 8);
+    writer_uint(&head, rank, 4);
+    writer_uint(&head, writer->group_count, 4);
+    writer_uint(&head, writer->counts[0], 4);
+    writer_uint(&head, writer->counts[1], 4);
+    buffer->size_bytes = (size_t)(writer->out.next - buffer->data);
+}
+
+static void reader_skip(struct reader *reader, uint64_t size_bytes)
+{
+    if (reader->failed || size_bytes > reader->left_bytes) {
+        reader->failed = true;
+        return;
+    }
+    reader->next += size_bytes;
+    reader->left_bytes -= (size_t)size_bytes;
+}
+
+/* Step over the whole body; what is left then is too much, and `failed` says it was too little. */
+static void body_skip(struct wire_reader *reader, struct reader *in, enum wire_kind kind)
+{
+    if (kind != WIRE_METADATA) {
+        reader_skip(in, (uint64_t)reader->counts[0] * ITEM_BYTES);
+        return;
+    }
+    for (uint32_t i = 0; i < reader->counts[0] && !in->failed; i++) {
+        reader_skip(in, LOAD_HEAD_BYTES - 4);
+        const uint64_t block_count = reader_uint(in, 4);
+        reader_skip(in, block_count * block_bytes(reader->group_count));
+    }
+    reader_skip(in,
+                (uint64_t)reader->counts[1] * (SAVE_HEAD_BYTES + block_bytes(reader->group_count)));
+}
+
+enum tarn_status wire_open(struct tarn_bytes bytes, enum wire_kind kind, uint32_t group_count,
+                           struct wire_reader *out_reader)
+{
+    struct wire_reader reader;
+    if (!bytes.data)
+        return TARN_CORRUPT;
+    reader.in = reader_init(bytes.data, bytes.size_bytes);
+    const uint64_t magic = reader_uint(&reader.in, 4);
+    const uint64_t version = reader_uint(&reader.in, 2);
+    const uint64_t found_kind = reader_uint(&reader.in, 2);
+    reader.number = reader_uint(&reader.in, 8);
+    reader.rank = (uint32_t)reader_uint(&reader.in, 4);
+    reader.group_count = (uint32_t)reader_uint(&reader.in, 4);
+    reader.counts[0] = (uint32_t)reader_uint(&reader.in, 4);
+    reader.counts[1] = (uint32_t)reader_uint(&reader.in, 4);
+    if (reader.in.failed || magic != WIRE_MAGIC || version != WIRE_VERSION ||
+        found_kind != (uint64_t)kind)
+        return TARN_CORRUPT;
+    if (kind == WIRE_METADATA &&
+        (reader.group_count != group_count || group_count == 0 || group_count > LAYOUT_GROUPS_MAX))
+        return TARN_CORRUPT;
+    if (kind != WIRE_METADATA && reader.counts[1] != 0)
+        return TARN_CORRUPT;
+    struct reader in = reader.in;
+    body_skip(&reader, &in, kind);
+    if (in.failed || in.left_bytes != 0)
+        return TARN_CORRUPT;
+    *out_reader = reader;
+    return TARN_OK;
+}
+
+void wire_next_load(struct wire_reader *reader, uint64_t *out_id, uint64_t *out_first_block,
+                    uint32_t *out_block_count)
+{
+    *out_id = reader_uint(&reader->in, 8);
+    *out_first_block = reader_uint(&reader->in, 8);
+    *out_block_count = (uint32_t)reader_uint(&reader->in, 4);
+    ASSERT(!reader->in.failed);
+}
+
+void wire_next_save(struct wire_reader *reader, uint64_t *out_id, uint64_t *out_block)
+{
+    *out_id = reader_uint(&reader->in, 8);
+    *out_block = reader_uint(&reader->in, 8);
+    ASSERT(!reader->in.failed);
+}
+
+void wire_next_block(struct wire_reader *reader, struct wire_block *out_block)
+{
+    reader_bytes(&reader->in, out_block->digest.bytes, sizeof(out_block->digest.bytes));
+    for (uint32_t i = 0; i < reader->group_count; i++)
+        out_block->pages[i] = reader_uint(&reader->in, 8);
+    ASSERT(!reader->in.failed);
+}
+
+void wire_next_item(struct wire_reader *reader, struct tarn_loaded *out_item)
+{
+    out_item->id = reader_uint(&reader->in, 8);
+    out_item->first_block = reader_uint(&reader->in, 8);
+    out_item->block_count = reader_uint(&reader->in, 8);
+    out_item->asked_count = reader_uint(&reader->in, 8);
+    const int32_t status = (int32_t)(uint32_t)reader_uint(&reader->in, 4);
+    const bool is_known = status >= TARN_CORRUPT && status <= TARN_STALE;
+    out_item->status = is_known ? (enum tarn_status)status : TARN_IO;
+    ASSERT(!reader->in.failed);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * worker.h - moves the pages of one rank, as the leader's messages say.
+ *
+ * What always holds:
+ *   - every page of a transfer is reported started before a thread may touch it, and retired after
+ *     the last touch, each exactly once; a page that was never started is never touched;
+ *   - a load ends with how many leading blocks are good on this rank; pages still in the hands of a
+ *     call that outlived the deadline stay unretired until it returns;
+ *   - saves start only after their step's forward pass succeeded, and not for a request whose load
+ *     has no verdict, or whose verdict was short.
+ * One thread, the engine's loop; the threads behind it are in transfer.h. Time is passed in, except
+ * where a call waits.
+ */
+#ifndef CONNECTOR_WORKER_H
+#define CONNECTOR_WORKER_H
+
+#include "base/map.h"
+#include "connector/absent.h"
+#include "connector/leader.h"
+#include "connector/transfer.h"
+
+struct worker_config {
+    struct store *store;         /* borrowed, as the next three */
+    const struct layout *layout; /* */
+    const uint32_t *namespaces;  /* in the store, one a group */
+    struct wakeup *wakeup;
+    struct leader
+        *leader; /* of this engine when it is this rank, else NULL: hears what came of it */
+    uint32_t rank;
+    uint32_t batch_pages;
+    uint32_t save_queue_pages_max;
+    uint64_t pinned_bytes_max;
+    uint64_t load_bytes_per_step;
+    uint64_t load_deadline_ns;
+};
+
+/* A ring that only grows where it is allowed to: transfers to report, and planned saves. */
+struct worker_ring {
+    uint8_t *items;
+    size_t item_bytes;
+    size_t capacity;
+    size_t first;
+    size_t count;
+};
+
+struct worker {
+    struct worker_config config;
+    struct transfer transfer;
+    struct map requests; /* id to struct transfer_request */
+    struct list loads;
+    struct worker_ring planned;   /* struct save_job, in the order of steps */
+    struct worker_ring transfers; /* struct tarn_transfer */
+    struct absent absent;
+    struct wire_buffer report;
+    struct save_job *returned; /* scratch of one collection */
+    uint64_t metadata_number;
+    uint64_t forward_number;
+    uint64_t verdict_number;
+    uint64_t report_number;
+    uint64_t load_granted_bytes; /* may still be started in this step */
+    uint64_t pinned_bytes;       /* under saves */
+    size_t started_count;        /* transfers not retired */
+    size_t saves_in_flight;
+    size_t batches_in_flight;
+    size_t abandoned_count; /* pages of loads that are over, but not returned */
+};
+
+/* On failure worker_close() is still due; after OK it is, too. */
+NODISCARD enum tarn_status worker_open(struct worker *worker, const struct worker_config *config);
+/* Nothing is in flight (worker_drain()). Zeroed is fine. */
+void worker_close(struct worker *worker);
+
+/* As the members of struct tarn_connector_ops. */
+NODISCARD enum tarn_status worker_load_start(struct worker *worker, struct tarn_bytes metadata,
+                                             uint64_t now_ns);
+NODISCARD enum tarn_status worker_load_poll(struct worker *worker, uint64_t deadline_ns,
+                                            struct tarn_bytes *out_report);
+NODISCARD enum tarn_status worker_verdict_apply(struct worker *worker, struct tarn_bytes verdict,
+                                                struct tarn_loaded *out_loaded, size_t capacity,
+                                                size_t *out_count);
+NODISCARD enum tarn_status worker_forward_done(struct worker *worker, uint64_t step_number,
+                                               enum tarn_status status, uint64_t now_ns);
+size_t worker_transfers(struct worker *worker, struct tarn_transfer *out, size_t capacity);
+NODISCARD enum tarn_status worker_quiesce(struct worker *worker, const uint64_t *ids, size_t count,
+                                          uint64_t deadline_ns);
+
+/* The request ended: its load is stopped and heard of no more, its planned saves are dropped; saves
+ * under way go on. */
+void worker_finish(struct worker *worker, uint64_t id, uint64_t now_ns);
+
+/* Take back what the threads are done with. Called before every operation. */
+void worker_collect(struct worker *worker, uint64_t now_ns);
+
+/* Whether load_poll() or transfers() has something to give. */
+bool worker_has_news(const struct worker *worker);
+
+/* Stop loads, let saves end; past deadline_ns drop those that were not begun. Outcomes: AGAIN, a
+ * transfer has not ended. */
+NODISCARD enum tarn_status worker_drain(struct worker *worker, uint64_t deadline_ns);
+
+#endif
