@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/attend.h"
 
+#ifdef TARN_ATTEND_X86
+#include <cpuid.h>
+#endif
+
 /* Padding of a row in scratch memory: the widest vector. */
 enum { ATTEND_PAD = 16 };
 
@@ -24,12 +28,21 @@ size_t attend_partial_count(const struct attend_shape *shape)
     return (size_t)shape->group * shape->kv_head_count * (shape->head_dim + 2);
 }
 
+#ifdef TARN_ATTEND_X86
+/* clang before 15 has no name for it in __builtin_cpu_supports. */
+static bool cpu_has_f16c(void)
+{
+    unsigned eax, ebx, ecx = 0, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+#endif
+
 static const struct attend_kernel *attend_kernel_best(enum engine_kernel at_most)
 {
 #ifdef TARN_ATTEND_X86
     __builtin_cpu_init();
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                      __builtin_cpu_supports("f16c");
+    const bool avx2 =
+        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
     if (at_most >= ENGINE_KERNEL_AVX512 && avx2 && __builtin_cpu_supports("avx512f"))
         return &attend_avx512;
     if (at_most >= ENGINE_KERNEL_AVX2 && avx2)

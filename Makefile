@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# The few commands that one needs; what they do is in the scripts. The first set-up takes some minutes.
+.PHONY: all check check-long demo asan tsan fuzz bench tidy format clean
+
+all:
+	@tools/setup
+	@tools/build
+
+check:
+	@./check
+check-long:
+	@./check --long
+demo:
+	@./demo
+asan tsan:
+	@tools/setup packages python model $@
+	@"$$(tools/setup --print python)" tools/check.py $@
+fuzz: all
+	@"$$(tools/setup --print python)" tools/check.py fuzz
+bench: all
+	@build/tarn bench pool
+	@build/tarn bench engine
+tidy: all
+	@tools/format && tools/tidy.py . && tools/clang-tidy
+format:
+	@tools/format --fix
+clean:
+	@rm -rf build build-asan build-tsan build-fuzz

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Build and test every flavour, and count. Usage: check.py [--long] [plain|asan|tsan|fuzz|tidy…]
+
+Run after tools/setup. Without names: all but tidy, and tidy too with --long. The last line is
+`N passed, N failed`, of test cases that truly ran: a case of a TAP program each, else a program each.
+Whatever was skipped, did not run or crashed counts as failed.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SLOWNESS = {"plain": 1, "asan": 5, "tsan": 10}  # how many times longer a test may take
+FUZZ_SECONDS, FUZZ_SECONDS_LONG = 5, 60
+CASE = re.compile(r"^(ok|not ok)\b[\s\d-]*(.*)")
+
+
+class Tally:
+    def __init__(self):
+        self.passed, self.failures = 0, []
+
+    def add(self, passed, failures):
+        self.passed += passed
+        self.failures += failures
+
+    def summary(self):
+        return f"{self.passed} passed, {len(self.failures)} failed"
+
+
+def cases_of(name, result, output):
+    """How many cases of one program passed, and what is to be said of the others."""
+    plans = re.findall(r"^1\.\.(\d+)", output, re.M)
+    if not plans:
+        return (1, []) if result == "OK" else (0, [f"{name}: {result.lower()}"])
+    passed, failures, seen = 0, [], 0
+    for line in output.splitlines():
+        case = CASE.match(line)
+        if case:
+            seen += 1
+            skipped = re.search(r"#\s*skip\b(.*)", case[2], re.I)
+            if case[1] == "ok" and not skipped:
+                passed += 1
+            else:
+                failures.append(f"{name}: {case[2]}" + (" (skipped)" if skipped else ""))
+    missing = sum(map(int, plans)) - seen
+    if missing > 0:
+        failures.append(f"{name}: {missing} of its cases did not run ({result.lower()})")
+        failures += [f"{name}: a case that did not run"] * (missing - 1)
+    if result != "OK" and not failures:
+        failures.append(f"{name}: {result.lower()} after its last case")
+    return passed, failures
+
+
+def build(flavour):
+    return subprocess.run([ROOT / "tools/build", flavour]).returncode == 0
+
+
+def run_flavour(name, long):
+    if not build(name):
+        return 0, [f"{name}: the build failed"]
+    folder = ROOT / ("build" if name == "plain" else f"build-{name}")
+    log = folder / "meson-logs/testlog.json"
+    log.unlink(missing_ok=True)
+    multiplier = 4 * SLOWNESS[name] * (20 if long else 1)
+    command = ["meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs", "-t", str(multiplier)]
+    subprocess.run(without_randomness(name) + command, env={**os.environ, "TARN_TEST_LONG": "1" if long else "0"})
+    if not log.exists():
+        return 0, [f"{name}: no test ran"]
+    passed, failures = 0, []
+    for line in log.read_text().splitlines():
+        test = json.loads(line)
+        good, bad = cases_of(f"{name}: {test['name'].split(' / ')[-1]}", test["result"], test.get("stdout", ""))
+        passed += good
+        failures += bad
+    return passed, failures
+
+
+def without_randomness(flavour):
+    """The ThreadSanitizer of GCC 12 cannot map its shadow where a kernel randomises addresses widely."""
+    bits = pathlib.Path("/proc/sys/vm/mmap_rnd_bits")
+    wide = flavour == "tsan" and bits.exists() and int(bits.read_text()) > 28
+    return ["setarch", "--addr-no-randomize"] if wide else []
+
+
+def run_fuzz(long):
+    if not build("fuzz"):
+        return 0, ["fuzz: the build failed"]
+    passed, failures = 0, []
+    for program in sorted((ROOT / "build-fuzz/fuzz").glob("fuzz-*")):
+        if program.is_file() and os.access(program, os.X_OK):
+            good = run_fuzz_target(program, FUZZ_SECONDS_LONG if long else FUZZ_SECONDS)
+            passed += good
+            failures += [] if good else [f"{program.name}: see above"]
+    return (passed, failures) if passed or failures else (0, ["fuzz: there are no targets"])
+
+
+def run_fuzz_target(program, seconds):
+    name = program.name.removeprefix("fuzz-")
+    found = program.parent / f"corpus-{name}"  # grows from run to run; seeds are never written to
+    found.mkdir(exist_ok=True)
+    seeds = ROOT / "fuzz/corpus" / name
+    command = [program, f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048", "-max_len=65536",
+               f"-artifact_prefix={program.parent}/failed-{name}-", found, *([seeds] if seeds.is_dir() else [])]
+    result = subprocess.run(command, text=True, errors="replace", stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, timeout=seconds + 120)
+    done = re.findall(r"Done (\d+) runs", result.stdout)
+    if result.returncode != 0 or not done:
+        print(result.stdout[-6000:])
+        return False
+    print(f"fuzz-{name}: {done[-1]} runs in {seconds} s")
+    return True
+
+
+def run_tidy():
+    if not build("plain"):
+        return 0, ["tidy: the build failed"]
+    good = subprocess.run([ROOT / "tools/clang-tidy"]).returncode == 0
+    return (1, []) if good else (0, ["tidy: see above"])
+
+
+def main(arguments):
+    long = "--long" in arguments
+    names = [name for name in arguments if name != "--long"]
+    if set(names) - {*SLOWNESS, "fuzz", "tidy"}:
+        sys.exit(__doc__)
+    tally = Tally()
+    for name in names or [*SLOWNESS, "fuzz", *(["tidy"] if long else [])]:
+        print(f"check: {name}", flush=True)
+        started = time.monotonic()
+        part = Tally()
+        part.add(*(run_tidy() if name == "tidy" else run_fuzz(long) if name == "fuzz" else run_flavour(name, long)))
+        tally.add(part.passed, part.failures)
+        print(f"check: {name}: {part.summary()}, {time.monotonic() - started:.0f} s", flush=True)
+    for failure in tally.failures:
+        print(f"failed: {failure}")
+    print(tally.summary())
+    return 1 if tally.failures or not tally.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
