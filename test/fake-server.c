@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fake-server - `tarn serve` over the engine double of lib/fake-engine.c. Same options. */
+#include <unistd.h>
+
+#include "base/log.h"
+#include "serve/server.h"
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    if (options_read(argc - 1, argv + 1, environ, &options) != TARN_OK || !options.model) {
+        log_error("%s", options.error);
+        return 2;
+    }
+    return serve_run(&options, NULL) == TARN_OK ? 0 : 1;
+}
