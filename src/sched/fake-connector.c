@@ -420,6 +420,8 @@ static void load_begin(struct tarn_connector *fake, struct fake_request *request
     uint32_t good = request->offer_count;
     if (is_short || fails)
         good = (uint32_t)(fake_random(&fake->random) % (request->offer_count + 1));
+    if (fake->knobs.good_plus_one)
+        good = fake->knobs.good_plus_one - 1;
     request->load_begun = true;
     request->good_count = 0;
     bool unbroken = true;

@@ -91,6 +91,7 @@ struct fake_transfer {
 struct fake_knobs {
     uint32_t error[FAKE_CALL_COUNT];
     uint32_t short_load;
+    uint32_t good_plus_one; /* not 0: loads have one block less than this that is good */
     uint32_t late_load;
     uint32_t drop_save;
     uint32_t lose_object; /* a tick */
