@@ -234,7 +234,7 @@ static enum tarn_status keys_make(struct core *core)
     return core->keys ? TARN_OK : TARN_NO_MEMORY;
 }
 
-static enum tarn_status core_register(struct core *core, const struct tarn_layout *desc)
+static enum tarn_status core_register(struct core *core)
 {
     struct text line;
     TRY(namespaces_intern(core));
@@ -242,12 +242,10 @@ static enum tarn_status core_register(struct core *core, const struct tarn_layou
     leader_start(core);
     TRY(worker_start(core));
     text_init(&line, LOG_LINE_BYTES_MAX / 2);
-    if (layout_print(core->layout, &line) == TARN_OK)
-        log_info("pages registered: %s", text_chars(&line));
-    else
-        log_info("pages registered: %zu layer groups", desc->group_count);
+    const enum tarn_status printed = layout_print(core->layout, &line);
+    log_info("pages registered: %s%s", text_chars(&line), printed == TARN_NO_SPACE ? " ..." : "");
     text_deinit(&line);
-    return TARN_OK;
+    return printed == TARN_NO_SPACE ? TARN_OK : printed;
 }
 
 static enum tarn_status connector_register(struct tarn_connector *connector,
@@ -266,7 +264,7 @@ static enum tarn_status connector_register(struct tarn_connector *connector,
     if (status == TARN_INVALID || status == TARN_UNSUPPORTED)
         log_error("the layout is refused: %s", reason);
     if (status == TARN_OK)
-        status = core_register(core, &desc);
+        status = core_register(core);
     if (status != TARN_OK) {
         worker_close(&core->worker);
         leader_deinit(&core->leader);
@@ -295,6 +293,13 @@ static enum tarn_status core_leave(struct core *core, enum tarn_status status)
     if (worker_has_news(&core->worker) || !list_is_empty(&core->leader.ended))
         wakeup_signal(&core->wakeup);
     return status;
+}
+
+/* The metadata of a step that no load_start() took in is worth nothing any more. */
+static void core_settle_step(struct core *core)
+{
+    leader_step_lose(&core->leader);
+    worker_skip_step(&core->worker, core->leader.step_number);
 }
 
 /* ---- leader ---- */
@@ -468,6 +473,7 @@ static enum tarn_status connector_step(struct tarn_connector *connector,
     const enum tarn_status status = abi_copy(&known, sizeof(known), step);
     if (status != TARN_OK)
         return core_leave(core, status);
+    core_settle_step(core);
     return core_leave(core, leader_step(&core->leader, &known, clock_now_ns(), out_metadata));
 }
 
@@ -490,6 +496,7 @@ static enum tarn_status connector_finished(struct tarn_connector *connector, uin
     const struct leader_request *request = leader_find(&core->leader, id);
     if (!request || request->is_finished)
         return core_leave(core, TARN_INVALID);
+    core_settle_step(core);
     worker_finish(&core->worker, id, clock_now_ns());
     return core_leave(core, leader_finished(&core->leader, id, out_pending));
 }
@@ -507,7 +514,10 @@ static enum tarn_status connector_retired(struct tarn_connector *connector, uint
 static enum tarn_status connector_reset(struct tarn_connector *connector, uint64_t id)
 {
     struct core *core = core_enter(connector);
-    return core ? core_leave(core, leader_reset(&core->leader, id)) : TARN_INVALID;
+    if (!core)
+        return TARN_INVALID;
+    core_settle_step(core);
+    return core_leave(core, leader_reset(&core->leader, id));
 }
 
 /* ---- worker ---- */
@@ -518,7 +528,10 @@ static enum tarn_status connector_load_start(struct tarn_connector *connector,
     struct core *core = core_enter(connector);
     if (!core)
         return TARN_INVALID;
-    return core_leave(core, worker_load_start(&core->worker, metadata, clock_now_ns()));
+    const enum tarn_status status = worker_load_start(&core->worker, metadata, clock_now_ns());
+    if (status == TARN_OK)
+        core->leader.accepted_number = core->worker.metadata_number;
+    return core_leave(core, status);
 }
 
 static uint64_t deadline_after(uint32_t timeout_ms)

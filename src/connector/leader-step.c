@@ -262,3 +262,52 @@ enum tarn_status leader_step(struct leader *leader, const struct tarn_step *step
     *out_metadata = wire_buffer_bytes(&leader->metadata);
     return TARN_OK;
 }
+
+static void load_lose(struct leader *leader, struct wire_reader *reader)
+{
+    struct wire_block block;
+    uint64_t id;
+    uint64_t first_block;
+    uint32_t block_count;
+    wire_next_load(reader, &id, &first_block, &block_count);
+    for (uint32_t i = 0; i < block_count; i++)
+        wire_next_block(reader, &block);
+    struct leader_request *request = leader_find(leader, id);
+    if (!request)
+        return;
+    request->transfer_count -= (uint64_t)block_count * groups_of(leader);
+    request->computed = request->computed_before_load;
+    request->scheduled = 0;
+    request->saved_blocks = request->saved_before_load;
+    leader_drop_offer(request);
+}
+
+static void save_lose(struct leader *leader, struct wire_reader *reader)
+{
+    struct wire_block wire;
+    uint64_t id;
+    uint64_t block;
+    wire_next_save(reader, &id, &block);
+    wire_next_block(reader, &wire);
+    struct leader_request *request = leader_find(leader, id);
+    if (!request)
+        return;
+    request->transfer_count -= groups_of(leader);
+    if (block < request->saved_blocks)
+        request->saved_blocks = block;
+}
+
+void leader_step_lose(struct leader *leader)
+{
+    struct wire_reader reader;
+    if (leader->accepted_number >= leader->step_number)
+        return;
+    const enum tarn_status opened =
+        wire_open(wire_buffer_bytes(&leader->metadata), WIRE_METADATA, groups_of(leader), &reader);
+    ASSERT(opened == TARN_OK); /* our own, of the last step */
+    for (uint32_t i = 0; i < reader.counts[0]; i++)
+        load_lose(leader, &reader);
+    for (uint32_t i = 0; i < reader.counts[1]; i++)
+        save_lose(leader, &reader);
+    leader->accepted_number = leader->step_number;
+}

@@ -76,6 +76,7 @@ struct leader {
     struct list ended; /* finished, released, not reported */
     size_t live_count;
     uint64_t step_number;
+    uint64_t accepted_number; /* of the step whose metadata the worker here took in last */
     uint64_t attempt;
     uint64_t verdict_number;
     uint64_t report_numbers[LEADER_RANKS_MAX];
@@ -125,6 +126,11 @@ NODISCARD enum tarn_status leader_cancel(struct leader *leader, uint64_t id, uin
                                          uint64_t end);
 NODISCARD enum tarn_status leader_step(struct leader *leader, const struct tarn_step *step,
                                        uint64_t now_ns, struct tarn_bytes *out_metadata);
+
+/* If the last step's metadata was not accepted (the worker had no memory for it): take back what it
+ * planned. The worker must refuse it from now on. */
+void leader_step_lose(struct leader *leader);
+
 NODISCARD enum tarn_status leader_verdict(struct leader *leader, const struct tarn_bytes *reports,
                                           size_t report_count, struct tarn_bytes *out_verdict);
 NODISCARD enum tarn_status leader_finished(struct leader *leader, uint64_t id,

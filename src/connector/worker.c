@@ -13,7 +13,7 @@
 
 enum {
     LOAD_DEADLINES = 4, /* a whole load has at most so many */
-    COLLECT_MAX = 256,
+    SCRATCH_MAX = 256,
     DROP_GRACE_MS = 100, /* for the threads to hand back what they need not do any more */
 };
 
@@ -372,10 +372,10 @@ void worker_collect(struct worker *worker, uint64_t now_ns)
 {
     size_t count = 0;
     struct load_batch batch;
-    while (queue_take(&worker->transfer.save_out, worker->returned, COLLECT_MAX, &count) ==
+    while (queue_take(&worker->transfer.save_out, worker->scratch, SCRATCH_MAX, &count) ==
            TARN_OK) {
         for (size_t i = 0; i < count; i++)
-            save_take(worker, &worker->returned[i], now_ns);
+            save_take(worker, &worker->scratch[i], now_ns);
     }
     while (queue_take(&worker->transfer.load_out, &batch, 1, &count) == TARN_OK)
         load_take(worker, &batch, now_ns);
@@ -398,8 +398,8 @@ enum tarn_status worker_open(struct worker *worker, const struct worker_config *
     worker->transfer.namespaces = config->namespaces;
     worker->transfer.batch_pages = config->batch_pages;
     worker->transfer.wakeup = config->wakeup;
-    worker->returned = mem_alloc(COLLECT_MAX, sizeof(*worker->returned));
-    if (!worker->returned)
+    worker->scratch = mem_alloc(SCRATCH_MAX, sizeof(*worker->scratch));
+    if (!worker->scratch)
         return TARN_NO_MEMORY;
     TRY(absent_init(&worker->absent));
     TRY(ring_reserve(&worker->planned, config->save_queue_pages_max));
@@ -425,7 +425,7 @@ void worker_close(struct worker *worker)
     wire_buffer_deinit(&worker->report);
     mem_free(worker->planned.items);
     mem_free(worker->transfers.items);
-    mem_free(worker->returned);
+    mem_free(worker->scratch);
     *worker = (struct worker){ .abandoned_count = 0 };
 }
 
@@ -670,6 +670,12 @@ enum tarn_status worker_load_start(struct worker *worker, struct tarn_bytes meta
     return TARN_OK;
 }
 
+void worker_skip_step(struct worker *worker, uint64_t step_number)
+{
+    if (worker->metadata_number < step_number)
+        worker->metadata_number = step_number;
+}
+
 /* ---- reports and verdicts ---- */
 
 static size_t loads_to_report(const struct worker *worker)
@@ -805,7 +811,12 @@ static void save_start(struct worker *worker, struct save_job *job)
     worker->pinned_bytes += page_bytes(worker, job->group);
     job->generation = job->request->generation;
     transfer_report(worker, job->request->id, job->block, job->group, job->page, SAVE_STARTED);
-    const enum tarn_status status = queue_push(&worker->transfer.save_in, job);
+}
+
+/* Together, so that the save thread finds whole batches. */
+static void saves_push(struct worker *worker, const struct save_job *jobs, size_t count)
+{
+    const enum tarn_status status = queue_push_all(&worker->transfer.save_in, jobs, count);
     ASSERT(status == TARN_OK); /* as large as save_queue_pages_max */
 }
 
@@ -815,6 +826,7 @@ enum tarn_status worker_forward_done(struct worker *worker, uint64_t step_number
     if (step_number <= worker->forward_number || step_number > worker->metadata_number)
         return TARN_INVALID;
     worker->forward_number = step_number;
+    size_t count = 0;
     while (worker->planned.count > 0) {
         struct save_job job;
         const struct save_job *front = ring_at(&worker->planned, 0);
@@ -825,12 +837,18 @@ enum tarn_status worker_forward_done(struct worker *worker, uint64_t step_number
         const enum metric obstacle = save_obstacle(worker, &job, is_good);
         if (obstacle == METRIC_COUNT) {
             save_start(worker, &job);
+            worker->scratch[count++] = job;
+            if (count == SCRATCH_MAX) {
+                saves_push(worker, worker->scratch, count);
+                count = 0;
+            }
             continue;
         }
         /* What follows in this chain would lie behind a gap. */
         job.request->dropped_step = job.step_number;
         save_drop(worker, &job, obstacle, now_ns);
     }
+    saves_push(worker, worker->scratch, count);
     gauges_update(worker);
     return TARN_OK;
 }

@@ -53,7 +53,7 @@ struct worker {
     struct worker_ring transfers; /* struct tarn_transfer */
     struct absent absent;
     struct wire_buffer report;
-    struct save_job *returned; /* scratch of one collection */
+    struct save_job *scratch; /* of one call */
     uint64_t metadata_number;
     uint64_t forward_number;
     uint64_t verdict_number;
@@ -74,6 +74,8 @@ void worker_close(struct worker *worker);
 /* As the members of struct tarn_connector_ops. */
 NODISCARD enum tarn_status worker_load_start(struct worker *worker, struct tarn_bytes metadata,
                                              uint64_t now_ns);
+/* Steps up to this number are refused from now on. */
+void worker_skip_step(struct worker *worker, uint64_t step_number);
 NODISCARD enum tarn_status worker_load_poll(struct worker *worker, uint64_t deadline_ns,
                                             struct tarn_bytes *out_report);
 NODISCARD enum tarn_status worker_verdict_apply(struct worker *worker, struct tarn_bytes verdict,

@@ -27,22 +27,30 @@ void queue_deinit(struct queue *queue)
     *queue = (struct queue){ 0 };
 }
 
-enum tarn_status queue_push(struct queue *queue, const void *item)
+enum tarn_status queue_push_all(struct queue *queue, const void *items, size_t count)
 {
     enum tarn_status status = TARN_OK;
     pthread_mutex_lock(&queue->lock);
     if (queue->is_closed) {
         status = TARN_STALE;
-    } else if (queue->count == queue->capacity) {
+    } else if (count > queue->capacity - queue->count) {
         status = TARN_NO_SPACE;
     } else {
-        const size_t place = (queue->first + queue->count) % queue->capacity;
-        memcpy(queue->items + place * queue->item_bytes, item, queue->item_bytes);
-        queue->count++;
-        pthread_cond_signal(&queue->filled);
+        for (size_t i = 0; i < count; i++) {
+            const size_t place = (queue->first + queue->count) % queue->capacity;
+            memcpy(queue->items + place * queue->item_bytes,
+                   (const uint8_t *)items + i * queue->item_bytes, queue->item_bytes);
+            queue->count++;
+        }
+        pthread_cond_broadcast(&queue->filled);
     }
     pthread_mutex_unlock(&queue->lock);
     return status;
+}
+
+enum tarn_status queue_push(struct queue *queue, const void *item)
+{
+    return queue_push_all(queue, item, 1);
 }
 
 /* With the lock held. */

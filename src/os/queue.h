@@ -30,6 +30,8 @@ void queue_deinit(struct queue *queue); /* no thread uses it any more; NULL and 
 
 /* Outcomes: NO_SPACE (full). STALE (closed). */
 NODISCARD enum tarn_status queue_push(struct queue *queue, const void *item);
+/* All of them, so that who waits finds them together, or none. Outcomes as above. */
+NODISCARD enum tarn_status queue_push_all(struct queue *queue, const void *items, size_t count);
 
 /* Take up to item_count items that are there, at least one unless the queue is empty. Outcomes:
  * AGAIN (empty). */

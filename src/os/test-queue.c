@@ -36,6 +36,24 @@ static void items_come_out_in_order_and_no_more_fit_than_the_capacity(void **sta
     queue_deinit(NULL);
 }
 
+static void several_items_go_in_together_or_not_at_all(void **state)
+{
+    (void)state;
+    struct queue queue;
+    const uint32_t in[] = { 1, 2, 3 };
+    uint32_t out[4];
+    size_t count = 0;
+    assert_int_equal(queue_init(&queue, sizeof(uint32_t), 4), TARN_OK);
+    for (int round = 0; round < 5; round++) {
+        assert_int_equal(queue_push_all(&queue, in, 3), TARN_OK);
+        assert_int_equal(queue_push_all(&queue, in, 2), TARN_NO_SPACE);
+        assert_int_equal(queue_take(&queue, out, 4, &count), TARN_OK);
+        assert_int_equal(count, 3);
+        assert_memory_equal(out, in, sizeof(in));
+    }
+    queue_deinit(&queue);
+}
+
 static void a_closed_queue_gives_what_it_has_and_takes_nothing(void **state)
 {
     (void)state;
@@ -124,34 +142,21 @@ static enum tarn_status make_a_queue(void)
     return TARN_OK;
 }
 
-static void nothing(void *context)
-{
-    (void)context;
-}
-
-static enum tarn_status make_a_thread(void)
-{
-    struct thread thread = { 0 };
-    TRY(thread_start(&thread, "nothing", nothing, NULL));
-    thread_join(&thread);
-    return TARN_OK;
-}
-
-static void queues_and_threads_survive_failed_allocations(void **state)
+static void queues_survive_failed_allocations(void **state)
 {
     (void)state;
     assert_int_equal(fault_sweep(make_a_queue), 1);
-    assert_int_equal(fault_sweep(make_a_thread), 1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_come_out_in_order_and_no_more_fit_than_the_capacity),
+        cmocka_unit_test(several_items_go_in_together_or_not_at_all),
         cmocka_unit_test(a_closed_queue_gives_what_it_has_and_takes_nothing),
         cmocka_unit_test(two_threads_exchange_items),
         cmocka_unit_test(a_wakeup_polls_readable_from_signal_to_clear),
-        cmocka_unit_test(queues_and_threads_survive_failed_allocations),
+        cmocka_unit_test(queues_survive_failed_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,40 +2,28 @@
 #include "os/thread.h"
 
 #include <signal.h>
-#include <string.h>
 
-#include "base/alloc.h"
 #include "base/log.h"
-
-struct thread_start {
-    void (*run)(void *context);
-    void *context;
-};
 
 static void *thread_main(void *arg)
 {
-    const struct thread_start start = *(struct thread_start *)arg;
-    mem_free(arg);
-    start.run(start.context);
+    const struct thread *thread = arg;
+    thread->run(thread->context);
     return NULL;
 }
 
 enum tarn_status thread_start(struct thread *thread, const char *name, void (*run)(void *context),
                               void *context)
 {
-    struct thread_start *start = mem_alloc(1, sizeof(*start));
-    if (!start)
-        return TARN_NO_MEMORY;
-    *start = (struct thread_start){ .run = run, .context = context };
-
     sigset_t all;
     sigset_t before;
+    thread->run = run;
+    thread->context = context;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&thread->id, NULL, thread_main, start);
+    const int error = pthread_create(&thread->id, NULL, thread_main, thread);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
-        mem_free(start);
         log_error("cannot start the thread %s: error %d (see ulimit -u)", name, error);
         return TARN_IO;
     }

@@ -7,10 +7,12 @@
 
 #include "base/base.h"
 
-/* Zeroed is a thread that was not started. */
+/* Zeroed is a thread that was not started. Stays where it is until it is joined. */
 struct thread {
     pthread_t id;
     bool is_started;
+    void (*run)(void *context);
+    void *context;
 };
 
 /* `name`: at most 15 characters, as tools show it. `run` is called once, in the new thread; all
