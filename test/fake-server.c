@@ -12,5 +12,5 @@ int main(int argc, char **argv)
         log_error("%s", options.error);
         return 2;
     }
-    return serve_run(&options, NULL) == TARN_OK ? 0 : 1;
+    return serve_run(&options, tarn_connector_ops(TARN_ABI_VERSION)) == TARN_OK ? 0 : 1;
 }

@@ -29,7 +29,7 @@ static enum tarn_status help_print(struct text *out)
     TRY(text_append(out,
                     "tarn %s: a shared pool of KV-cache pages, and a server on it\n\n"
                     "usage: tarn COMMAND [arguments]\n\ncommands:\n",
-                    TARN_VERSION));
+                    tarn_version()));
     for (size_t i = 0; i < command_count; i++)
         TRY(text_append(out, "  %-8s %s\n", commands[i].name, commands[i].summary));
     return text_append(out, "\n"
@@ -40,7 +40,7 @@ static enum tarn_status help_print(struct text *out)
 
 static enum tarn_status version_print(struct text *out)
 {
-    return text_append(out, "tarn %s\n", TARN_VERSION);
+    return text_append(out, "tarn %s\n", tarn_version());
 }
 
 static int print(enum tarn_status (*content)(struct text *out))

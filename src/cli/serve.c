@@ -45,5 +45,6 @@ int serve_command(int argc, char **argv)
         log_error("which model? usage: tarn serve MODEL.gguf [options]");
         return EXIT_STATUS_USAGE;
     }
-    return serve_run(&options, NULL) == TARN_OK ? EXIT_STATUS_OK : EXIT_STATUS_FAILED;
+    const struct tarn_connector_ops *connector = tarn_connector_ops(TARN_ABI_VERSION);
+    return serve_run(&options, connector) == TARN_OK ? EXIT_STATUS_OK : EXIT_STATUS_FAILED;
 }

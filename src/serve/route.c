@@ -103,7 +103,7 @@ static enum MHD_Result route_version(struct conn *conn)
     CLEANUP(text_deinit)
     struct text text;
     text_init(&text, HTTP_ANSWER_BYTES_MAX);
-    const enum tarn_status status = answer_version(TARN_VERSION, &text);
+    const enum tarn_status status = answer_version(tarn_version(), &text);
     return respond_made(conn, status, &text);
 }
 

@@ -156,8 +156,8 @@ class Server:
 class FakeServer(Server):
     """The server over the engine double of test/lib/fake-engine.c."""
 
-    def __init__(self, *arguments, token_us=0, **named):
-        super().__init__("fake", *arguments, command=[FAKE],
+    def __init__(self, *arguments, pool="none", token_us=0, **named):
+        super().__init__("fake", "--pool", pool, *arguments, command=[FAKE],
                          env={"TARN_FAKE_TOKEN_US": str(token_us)}, **named)
 
 
