@@ -6,7 +6,8 @@
  * hash of all tokens up to it; a forward checks the pages of the whole prefix, so that a page that
  * holds anything else fails the pass. A prompt with "echo:TEXT|" is answered with TEXT, any other
  * with letters that depend on every token before, without end. "fail-forward" in a prompt makes its
- * forward pass fail. TARN_FAKE_TOKEN_US in the environment: microseconds a token takes.
+ * forward pass fail. In the environment, TARN_FAKE_TOKEN_US: microseconds a token takes;
+ * TARN_FAKE_PAGE_BYTES: the least size of a page.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,6 +34,12 @@ struct engine {
     float *logits;    /* VOCAB_COUNT for each output */
 };
 
+static uint64_t environment_number(const char *name)
+{
+    const char *text = getenv(name); /* NOLINT(concurrency-mt-unsafe) */
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
 static uint32_t or_default(uint32_t value, uint32_t fallback)
 {
     return value ? value : fallback;
@@ -46,7 +53,10 @@ static void info_fill(struct engine_info *info, const struct engine_options *opt
     (void)snprintf(info->cpu, sizeof(info->cpu), "none");
     (void)snprintf(info->model_key, sizeof(info->model_key), "fake-0123456789abcdef");
     info->page_tokens = or_default(options->page_tokens, 32);
-    info->page_bytes = (info->page_tokens * sizeof(struct fake_cell) + 63) / 64 * 64;
+    info->page_bytes = info->page_tokens * sizeof(struct fake_cell);
+    if (info->page_bytes < environment_number("TARN_FAKE_PAGE_BYTES"))
+        info->page_bytes = environment_number("TARN_FAKE_PAGE_BYTES");
+    info->page_bytes = (info->page_bytes + 63) / 64 * 64;
     info->layer_count = 1;
     info->head_count = 1;
     info->kv_head_count = 1;
@@ -70,8 +80,7 @@ enum tarn_status engine_open(const struct engine_options *options, struct engine
     if (!engine)
         return TARN_NO_MEMORY;
     info_fill(&engine->info, options);
-    const char *token_us = getenv("TARN_FAKE_TOKEN_US"); /* NOLINT(concurrency-mt-unsafe) */
-    engine->token_us = token_us ? strtoull(token_us, NULL, 10) : 0;
+    engine->token_us = environment_number("TARN_FAKE_TOKEN_US");
     engine->history = mem_alloc(engine->info.ctx_tokens, sizeof(*engine->history));
     engine->logits =
         mem_alloc((size_t)engine->info.sequences_max * VOCAB_COUNT, sizeof(*engine->logits));

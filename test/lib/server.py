@@ -156,9 +156,10 @@ class Server:
 class FakeServer(Server):
     """The server over the engine double of test/lib/fake-engine.c."""
 
-    def __init__(self, *arguments, pool="none", token_us=0, **named):
+    def __init__(self, *arguments, pool="none", token_us=0, page_bytes=0, **named):
         super().__init__("fake", "--pool", pool, *arguments, command=[FAKE],
-                         env={"TARN_FAKE_TOKEN_US": str(token_us)}, **named)
+                         env={"TARN_FAKE_TOKEN_US": str(token_us),
+                              "TARN_FAKE_PAGE_BYTES": str(page_bytes)}, **named)
 
 
 def prompt_tokens_add_up(metrics):
