@@ -112,9 +112,10 @@ class Server:
     def post(self, path, body, seconds=60):
         return self.request("POST", path, body, seconds)
 
-    def complete(self, prompt, **fields):
+    def complete(self, prompt, seconds=60, **fields):
         """The text and the whole answer of a completion at temperature 0."""
-        answer = self.post("/v1/completions", {"prompt": prompt, "temperature": 0, **fields})
+        answer = self.post("/v1/completions", {"prompt": prompt, "temperature": 0, **fields},
+                           seconds)
         assert answer.status == 200, answer.body
         return answer.json["choices"][0]["text"], answer.json
 
