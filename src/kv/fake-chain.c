@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "kv/fake-hash.h"
 
 struct tarn_chain {
     uint64_t seed;
@@ -23,22 +24,6 @@ static uint64_t weak_bits = 64;
 void fake_chain_set_bits(uint32_t bits)
 {
     weak_bits = bits;
-}
-
-uint64_t fake_hash(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * 0xd6e8feb86659fd93u;
-    hash ^= hash >> 32;
-    hash *= 0x9e3779b97f4a7c15u;
-    return hash ^ (hash >> 29);
-}
-
-uint64_t fake_scope_hash(const struct tarn_scope *scope)
-{
-    uint64_t hash = 1;
-    for (const char *c = scope && scope->cache_salt ? scope->cache_salt : ""; *c; c++)
-        hash = fake_hash(hash, (uint8_t)*c);
-    return hash;
 }
 
 enum tarn_status tarn_chain_create(const struct tarn_scope *scope, uint32_t tokens_per_block,

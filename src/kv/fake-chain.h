@@ -10,7 +10,4 @@
  * none. For chains that are extended from now on. */
 void fake_chain_set_bits(uint32_t bits);
 
-uint64_t fake_hash(uint64_t hash, uint64_t value);
-uint64_t fake_scope_hash(const struct tarn_scope *scope);
-
 #endif

@@ -194,3 +194,10 @@ uint32_t harness_pages(enum kv_page_state state)
     kv_counts(harness.sched->kv, &counts);
     return counts.pages[state];
 }
+
+uint32_t harness_pinned(void)
+{
+    struct kv_counts counts;
+    kv_counts(harness.sched->kv, &counts);
+    return counts.pinned;
+}

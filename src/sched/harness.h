@@ -53,5 +53,6 @@ struct sched_sources harness_sources(uint64_t id);
 /* The request's item in the last pass, or NULL. */
 const struct sched_item *harness_item(uint64_t id);
 uint32_t harness_pages(enum kv_page_state state);
+uint32_t harness_pinned(void);
 
 #endif

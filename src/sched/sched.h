@@ -19,8 +19,9 @@
  *     sched_take_ended() until it says no: requests that the scheduler had to end itself
  *
  * Counted here: requests by outcome (refused ones in sched_submit), prompt tokens by source,
- * generated tokens, passes, the gauges of requests and pages; histograms of queue, load and
- * prefill time. Requests with TARN_REQUEST_DUMMY count as warm-up and nowhere else.
+ * generated tokens, passes, the gauges of requests and pages (those under a transfer are the
+ * connector's to count); histograms of queue, load and prefill time. Requests with
+ * TARN_REQUEST_DUMMY count as warm-up and nowhere else.
  */
 #ifndef SCHED_SCHED_H
 #define SCHED_SCHED_H
