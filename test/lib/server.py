@@ -134,8 +134,10 @@ class Server:
         return {name: float(value) for name, value in rows}
 
     def resident_kib(self):
+        """Resident memory by kind: anon, file, shmem (the pool's mapping)."""
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
-            return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1])
+            return {kind.lower(): int(kib)
+                    for kind, kib in re.findall(r"Rss(Anon|File|Shmem):\s+(\d+)", status.read())}
 
     def signal(self, number):
         self.process.send_signal(number)
