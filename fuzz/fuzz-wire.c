@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A message from another rank that is accepted can be read to its end, and nothing is left. The
+ * first byte chooses the kind and the number of groups. */
+#include "connector/wire.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
+
+static void metadata_read(struct wire_reader *reader)
+{
+    struct wire_block block;
+    uint64_t id;
+    uint64_t index;
+    uint32_t block_count;
+    for (uint32_t i = 0; i < reader->counts[0]; i++) {
+        wire_next_load(reader, &id, &index, &block_count);
+        for (uint32_t j = 0; j < block_count; j++)
+            wire_next_block(reader, &block);
+    }
+    for (uint32_t i = 0; i < reader->counts[1]; i++) {
+        wire_next_save(reader, &id, &index);
+        wire_next_block(reader, &block);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
+{
+    struct wire_reader reader;
+    struct tarn_loaded item;
+    if (size_bytes == 0)
+        return 0;
+    const enum wire_kind kind = (enum wire_kind)(data[0] % 3 + 1);
+    const struct tarn_bytes bytes = { data + 1, size_bytes - 1 };
+    if (wire_open(bytes, kind, data[0] / 3, &reader) != TARN_OK)
+        return 0;
+    if (kind == WIRE_METADATA) {
+        metadata_read(&reader);
+    } else {
+        for (uint32_t i = 0; i < reader.counts[0]; i++)
+            wire_next_item(&reader, &item);
+    }
+    ASSERT(reader.in.left_bytes == 0);
+    return 0;
+}
