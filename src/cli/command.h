@@ -24,6 +24,7 @@ extern const struct command commands[];
 extern const size_t command_count;
 
 int serve_command(int argc, char **argv);
+int bench_command(int argc, char **argv);
 
 /* Write to standard output. IO: logged. */
 NODISCARD enum tarn_status output_write(const struct text *text);

@@ -12,6 +12,7 @@ enum { OUTPUT_BYTES_MAX = 1 << 20 };
 const struct command commands[] = {
     { "serve", "MODEL.gguf [options]", "serve a model over an OpenAI-compatible HTTP API",
       serve_command },
+    { "bench", "WHAT [options]", "measure a part beside what it competes with", bench_command },
 };
 const size_t command_count = LENGTH_OF(commands);
 

@@ -214,6 +214,12 @@ struct json *json_new_integer(struct json_builder *builder, int64_t value)
     return new_value(builder, json_integer(value));
 }
 
+struct json *json_new_real(struct json_builder *builder, double value)
+{
+    json_setup_once();
+    return new_value(builder, json_real(value));
+}
+
 struct json *json_new_bool(struct json_builder *builder, bool value)
 {
     return new_value(builder, json_boolean(value));

@@ -59,6 +59,7 @@ struct json *json_new_object(struct json_builder *builder);
 struct json *json_new_array(struct json_builder *builder);
 struct json *json_new_text(struct json_builder *builder, const char *chars, size_t length_bytes);
 struct json *json_new_integer(struct json_builder *builder, int64_t value);
+struct json *json_new_real(struct json_builder *builder, double value); /* finite */
 struct json *json_new_bool(struct json_builder *builder, bool value);
 struct json *json_new_null(struct json_builder *builder);
 void json_put(struct json_builder *builder, struct json *object, const char *key,

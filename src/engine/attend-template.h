@@ -131,7 +131,7 @@ static struct tile_state tile_state_init(const struct attend_shape *shape, uint3
     state.query = state.values + ATTEND_BLOCK * stride;
     state.out = state.query + stride * ATTEND_ROWS_MAX;
     state.scores = state.out + stride * ATTEND_ROWS_MAX;
-    state.position = state.scores + ATTEND_BLOCK * ATTEND_ROWS_MAX;
+    state.position = state.scores + (size_t)ATTEND_BLOCK * ATTEND_ROWS_MAX;
     state.most = state.position + ATTEND_ROWS_MAX;
     state.sum = state.most + ATTEND_ROWS_MAX;
     state.shrink = state.sum + ATTEND_ROWS_MAX;
@@ -160,7 +160,8 @@ static void tile_begin(const struct attend_shape *shape, const struct attend_til
             const uint32_t row = tile->row_first + inside;
             memcpy(four[i], tile->query + row_offset(shape, row), dim * sizeof(float));
             memset(four[i] + dim, 0, (state->stride - dim) * sizeof(float));
-            state->position[r + i] = (float)(tile->position + row / shape->group);
+            const uint32_t token = row / shape->group;
+            state->position[r + i] = (float)(tile->position + token);
             state->most[r + i] = -INFINITY;
             state->sum[r + i] = 0;
         }
@@ -489,16 +490,22 @@ static void range_softmax(const struct range_state *state, size_t head, uint32_t
     state->shrink[head] = vf_max_lane(shrink);
 }
 
-/* Vectors [first, first + vectors) of the heads' outputs. */
-INLINED void range_values(const struct range_state *state, const struct block *block, size_t head,
-                          size_t first, const int heads, const int vectors, const bool half)
+/* Where in the outputs: the first head, and the first vector in each. */
+struct range_corner {
+    size_t head;
+    size_t vector;
+};
+
+INLINED void range_values(const struct range_state *state, const struct block *block,
+                          struct range_corner at, const int heads, const int vectors,
+                          const bool half)
 {
-    float *out = state->out + head * state->stride + first * VF_WIDTH;
-    const float *weights = state->weights + head * ATTEND_BLOCK;
+    float *out = state->out + at.head * state->stride + at.vector * VF_WIDTH;
+    const float *weights = state->weights + at.head * ATTEND_BLOCK;
     vf sums[VF_HEADS][ATTEND_QUADS];
 
     for_unrolled (h, heads) {
-        const vf shrink = vf_set1(state->shrink[head + (size_t)h]);
+        const vf shrink = vf_set1(state->shrink[at.head + (size_t)h]);
         for_unrolled (v, vectors)
             sums[h][v] =
                 vf_mul(vf_load(out + (size_t)h * state->stride + (size_t)v * VF_WIDTH), shrink);
@@ -507,7 +514,7 @@ INLINED void range_values(const struct range_state *state, const struct block *b
         const char *row = block->values + j * block->stride_bytes;
         vf values[ATTEND_QUADS];
         for_unrolled (v, vectors)
-            values[v] = row_load(row, first + (size_t)v, half);
+            values[v] = row_load(row, at.vector + (size_t)v, half);
         for_unrolled (h, heads) {
             const vf weight = vf_set1(weights[(size_t)h * ATTEND_BLOCK + j]);
             for_unrolled (v, vectors)
@@ -526,11 +533,11 @@ INLINED void range_block(const struct range_state *state, const struct block *bl
     range_scores(state, block, head, heads, half);
     for (int h = 0; h < heads; h++)
         range_softmax(state, head + (size_t)h, block->count);
-    size_t v = 0;
-    for (; v + ATTEND_QUADS <= state->vectors; v += ATTEND_QUADS)
-        range_values(state, block, head, v, heads, ATTEND_QUADS, half);
-    for (; v < state->vectors; v++)
-        range_values(state, block, head, v, heads, 1, half);
+    struct range_corner at = { .head = head };
+    for (; at.vector + ATTEND_QUADS <= state->vectors; at.vector += ATTEND_QUADS)
+        range_values(state, block, at, heads, ATTEND_QUADS, half);
+    for (; at.vector < state->vectors; at.vector++)
+        range_values(state, block, at, heads, 1, half);
 }
 
 /* The query heads of one K/V head, of which `head` is the first. */

@@ -16,7 +16,7 @@ static size_t attend_padded(size_t count)
 size_t attend_scratch_count(const struct attend_shape *shape)
 {
     const size_t dim = attend_padded(shape->head_dim);
-    const size_t blocks = 2 * ATTEND_BLOCK * dim;
+    const size_t blocks = (size_t)2 * ATTEND_BLOCK * dim;
     const size_t tile = (2 * dim + ATTEND_BLOCK + 4) * ATTEND_ROWS_MAX;
     const size_t range =
         (2 * dim + ATTEND_BLOCK + ATTEND_PAD + 2) * (size_t)shape->group * shape->kv_head_count;

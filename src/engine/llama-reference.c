@@ -90,7 +90,7 @@ static void batch_add(struct reference *r, const struct reference_sequence *sequ
         batch->pos[at] = (llama_pos)(sequence->position + i);
         batch->n_seq_id[at] = 1;
         batch->seq_id[at][0] = (llama_seq_id)sequence->id;
-        batch->logits[at] = i >= first_output;
+        batch->logits[at] = i >= first_output ? 1 : 0;
     }
 }
 
@@ -103,9 +103,9 @@ enum tarn_status reference_forward(struct reference *reference,
         tokens += sequences[i].token_count;
         if (tokens > reference->batch_tokens_max)
             return TARN_INVALID;
-        if (sequences[i].position == 0)
-            (void)llama_memory_seq_rm(llama_get_memory(reference->context),
-                                      (llama_seq_id)sequences[i].id, -1, -1);
+        (void)llama_memory_seq_rm(llama_get_memory(reference->context),
+                                  (llama_seq_id)sequences[i].id, (llama_pos)sequences[i].position,
+                                  -1);
         batch_add(reference, &sequences[i]);
     }
     const int32_t result = llama_decode(reference->context, reference->batch);
@@ -114,6 +114,13 @@ enum tarn_status reference_forward(struct reference *reference,
         return TARN_IO;
     }
     return TARN_OK;
+}
+
+void reference_copy(struct reference *reference, uint32_t from, uint32_t to)
+{
+    llama_memory_t memory = llama_get_memory(reference->context);
+    (void)llama_memory_seq_rm(memory, (llama_seq_id)to, -1, -1);
+    llama_memory_seq_cp(memory, (llama_seq_id)from, (llama_seq_id)to, -1, -1);
 }
 
 const float *reference_logits(const struct reference *reference, uint32_t output_index)

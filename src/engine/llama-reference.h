@@ -26,7 +26,8 @@ NODISCARD enum tarn_status reference_open(const struct reference_options *option
                                           struct reference **out_reference);
 void reference_close(struct reference *reference); /* NULL is fine */
 
-/* One sequence's part of a batch. `id` counts from 0; position 0 forgets what the sequence held. */
+/* One sequence's part of a batch. `id` counts from 0; what the sequence held from `position` on is
+ * forgotten. */
 struct reference_sequence {
     uint32_t id;
     const int32_t *tokens;
@@ -38,6 +39,9 @@ struct reference_sequence {
 NODISCARD enum tarn_status reference_forward(struct reference *reference,
                                              const struct reference_sequence *sequences,
                                              uint32_t count);
+
+/* Make sequence `to` hold what sequence `from` holds. */
+void reference_copy(struct reference *reference, uint32_t from, uint32_t to);
 
 /* Of one output of the last forward, counted in batch order; valid until the next. */
 const float *reference_logits(const struct reference *reference, uint32_t output_index);

@@ -422,7 +422,8 @@ static enum tarn_status tensor_open(struct model *model, const struct tensor_rul
     if (ggml_backend_tensor_alloc(part->buffer, tensor,
                                   (char *)part->bytes + found->offset_bytes) != GGML_STATUS_SUCCESS)
         return TARN_NO_MEMORY;
-    memcpy((char *)fields + rule->field, (const void *)&tensor, sizeof(tensor));
+    struct ggml_tensor **slot = (struct ggml_tensor **)(void *)((char *)fields + rule->field);
+    *slot = tensor;
     part->tensor_used[found - part->header.tensors] = true;
     model->parameter_count += found->element_count;
     model->weights_bytes += found->size_bytes;

@@ -73,7 +73,7 @@ static void pages_fill(struct scene *scene)
 {
     const struct attend_shape *shape = &scene->shape;
     const uint32_t end = scene->position + scene->tokens;
-    const size_t page_bytes = 2 * LAYERS * half_layer_bytes(shape);
+    const size_t page_bytes = (size_t)2 * LAYERS * half_layer_bytes(shape);
     float row[ATTEND_DIM_MAX];
 
     for (uint32_t i = 0; i * shape->page_tokens < end; i++) {
@@ -157,7 +157,7 @@ static struct attend_source source_of(const struct scene *scene, size_t kv)
     const size_t inside = kv * shape->head_dim * attend_element_bytes(shape->kv_type);
     return (struct attend_source){
         .pages = scene->pages,
-        .key_offset_bytes = 2 * LAYER * half_layer_bytes(shape) + inside,
+        .key_offset_bytes = (size_t)2 * LAYER * half_layer_bytes(shape) + inside,
         .value_offset_bytes = (2 * LAYER + 1) * half_layer_bytes(shape) + inside,
     };
 }

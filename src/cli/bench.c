@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench.c - `tarn bench WHAT`: measure a part beside what it competes with, in one run. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cli/bench-engine.h"
+#include "cli/command.h"
+
+static const struct command benches[] = {
+    { "engine", "--model FILE.gguf [options]", "prefill and decode, beside libllama",
+      bench_engine },
+};
+
+static int usage_print(FILE *out)
+{
+    (void)fputs("usage: tarn bench WHAT [options]; --help after WHAT says which\n\n", out);
+    for (size_t i = 0; i < LENGTH_OF(benches); i++)
+        (void)fprintf(out, "  %-8s %s\n", benches[i].name, benches[i].summary);
+    return out == stdout ? EXIT_STATUS_OK : EXIT_STATUS_USAGE;
+}
+
+int bench_command(int argc, char **argv)
+{
+    if (argc < 2)
+        return usage_print(stderr);
+    if (strcmp(argv[1], "--help") == 0)
+        return usage_print(stdout);
+    for (size_t i = 0; i < LENGTH_OF(benches); i++) {
+        if (strcmp(argv[1], benches[i].name) == 0)
+            return benches[i].run(argc - 1, argv + 1);
+    }
+    log_error("unknown bench '%.100s'", argv[1]);
+    return usage_print(stderr);
+}
