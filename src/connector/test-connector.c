@@ -288,7 +288,7 @@ static void a_hit_needs_all_groups(void **state)
     assert_int_equal(lookup(&second, 1, 41, 0, &offer), TARN_MISS);
 }
 
-/* Row 15 of the lessons: what lies behind a gap is not offered, and not even asked for. */
+/* What lies behind a gap is not offered, and not even asked for. */
 static void the_first_gap_ends_a_lookup(void **state)
 {
     (void)state;
@@ -333,7 +333,7 @@ static void a_late_answer_to_a_lookup_is_a_miss(void **state)
     assert_int_equal(fake_store_leases(second.store), 0);
 }
 
-/* Row 25: warm-up is counted apart, each reason not to ask has its counter. */
+/* Warm-up is counted apart, each reason not to ask has its counter. */
 static void what_is_not_asked_is_counted_by_reason(void **state)
 {
     (void)state;
@@ -366,7 +366,7 @@ static void what_is_not_asked_is_counted_by_reason(void **state)
     assert_int_equal(metric_get(METRIC_DECLINED_ROLE), 1);
 }
 
-/* Rows 9 and 10: every page has its own result; what follows a failure is not used. */
+/* Every page has its own result; what follows a failure is not used. */
 static void a_load_that_fails_at_page_k_leaves_exactly_k_blocks(void **state)
 {
     (void)state;
@@ -465,7 +465,7 @@ static void a_forward_pass_that_failed_saves_nothing(void **state)
     finish(&first, 1);
 }
 
-/* Row 7, the connector's half: a page is reported started before it is read, and retired only
+/* A page is reported started before it is read, and retired only
  * after; until then the engine must leave it alone. */
 static void a_page_under_a_save_is_reported_until_it_is_written(void **state)
 {
@@ -504,7 +504,7 @@ static void a_page_under_a_save_is_reported_until_it_is_written(void **state)
     assert_int_equal(fake_pages_count(pages), 4);
 }
 
-/* Rows 7 and 16: a load that outlives its deadline ends short; its pages stay the call's. */
+/* A load that outlives its deadline ends short; its pages stay the call's. */
 static void a_load_past_its_deadline_keeps_its_pages_until_it_returns(void **state)
 {
     (void)state;
@@ -558,7 +558,7 @@ static void a_request_that_ends_under_its_load_lets_go_of_everything(void **stat
     assert_int_equal(metric_get(METRIC_LOAD_PAGES), 0);
 }
 
-/* Row 13: a page that failed verification is removed, treated as absent, and saved again. */
+/* A page that failed verification is removed, treated as absent, and saved again. */
 static void a_damaged_page_is_removed_and_saved_again(void **state)
 {
     (void)state;
@@ -601,7 +601,7 @@ static void a_key_whose_get_failed_is_absent_for_a_while(void **state)
     assert_int_equal(offer.token_count, 24);
 }
 
-/* Row 36: the queue is bounded; what does not fit is dropped, counted, and saved later. */
+/* The queue is bounded; what does not fit is dropped, counted, and saved later. */
 static void saves_past_a_limit_are_dropped_and_made_up_for(void **state)
 {
     (void)state;

@@ -121,7 +121,7 @@ static void what_is_not_in_pages_or_split_otherwise_is_refused(void **state)
     refused("world_size is 2", "one rank", "set it to 1");
 }
 
-/* Row 4 of the lessons: a page without the identity of its weights is nobody's. */
+/* A page without the identity of its weights is nobody's. */
 static void an_engine_without_model_key_or_format_is_refused(void **state)
 {
     (void)state;

@@ -244,7 +244,7 @@ static void every_reason_not_to_ask_is_told_apart(void **state)
     assert_int_equal(declined(&request, 0), LEADER_DECLINE_NO_FULL_BLOCK);
 }
 
-/* Row 14 of the lessons: a local match that ends inside a block does not cost the rest. */
+/* A local match that ends inside a block does not cost the rest. */
 static void a_match_inside_a_block_is_rounded_down_for_an_engine_that_can_rewind(void **state)
 {
     (void)state;
@@ -280,7 +280,7 @@ static void asking_again_replaces_the_offer_and_its_lease(void **state)
     assert_int_equal(leader.requests.count, 1);
 }
 
-/* Row 17: one lease object, released on every exit path. */
+/* One lease object, released on every exit path. */
 static void an_offer_that_is_never_loaded_gives_its_lease_back(void **state)
 {
     (void)state;
@@ -459,7 +459,7 @@ static void what_was_saved_is_not_saved_again(void **state)
     pages_are_released(1, 20);
 }
 
-/* Row 8: allocated, hashed, even scheduled later: not saved before it is computed. */
+/* Allocated, hashed, even scheduled later: not saved before it is computed. */
 static void a_partial_block_waits_until_it_is_full(void **state)
 {
     (void)state;
@@ -483,7 +483,7 @@ static void a_partial_block_waits_until_it_is_full(void **state)
     pages_are_released(1, 4);
 }
 
-/* Row 35: generated blocks are saved too, unless the option says no. */
+/* Generated blocks are saved too, unless the option says no. */
 static void generated_blocks_are_saved_unless_turned_off(void **state)
 {
     (void)state;
@@ -731,7 +731,7 @@ static void a_load_that_must_not_fall_short_says_what_ended_it(void **state)
     pages_are_released(1, 10);
 }
 
-/* Row 11: a block counts only with all its groups, on all ranks. */
+/* A block counts only with all its groups, on all ranks. */
 static void the_verdict_is_the_least_of_all_ranks(void **state)
 {
     (void)state;

@@ -145,7 +145,7 @@ static void structures_of_older_and_newer_programs_are_read(void **state)
     assert_int_equal(abi_copy(&out, sizeof(out), NULL), TARN_INVALID);
 }
 
-/* Rows 2 and 4 of the lessons: all that decides a page's meaning is in its namespace. */
+/* All that decides a page's meaning is in its namespace. */
 static void the_namespace_names_prefix_model_and_layout(void **state)
 {
     (void)state;

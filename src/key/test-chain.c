@@ -132,7 +132,7 @@ static void an_empty_salt_is_an_absent_salt(void **state)
     assert_true(digest_equal(&a, &b));
 }
 
-/* Row 3 of the lessons: there is no digest without the salt in it. */
+/* There is no digest without the salt in it. */
 static void tenants_with_different_salts_share_no_block(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void tenants_with_different_salts_share_no_block(void **state)
     chain_deinit(&chains[1]);
 }
 
-/* Row 1: an adapter reloaded under its old name with other content has another digest. */
+/* An adapter reloaded under its old name with other content has another digest. */
 static void an_adapter_is_known_by_its_content(void **state)
 {
     (void)state;
@@ -182,7 +182,7 @@ static void a_block_binds_everything_before_it(void **state)
     chain_deinit(&other);
 }
 
-/* Row 5: nothing of the process, the locale or the environment goes in. The golden vectors pin the
+/* Nothing of the process, the locale or the environment goes in. The golden vectors pin the
  * values; here the environment is changed under them. */
 static void digests_do_not_depend_on_the_environment(void **state)
 {

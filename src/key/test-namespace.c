@@ -70,7 +70,7 @@ static void a_key_has_the_documented_text_and_reads_back(void **state)
     assert_int_equal(again.layout, 0xabc);
 }
 
-/* Row 4 of the lessons: names alone cannot collide, whatever characters they hold. */
+/* Names alone cannot collide, whatever characters they hold. */
 static void separators_inside_a_field_are_escaped(void **state)
 {
     (void)state;

@@ -28,7 +28,7 @@ static uint64_t of(const struct tarn_kv_format *format)
     return fingerprint;
 }
 
-/* Row 2 of the lessons: another layout of the same length is another key. */
+/* Another layout of the same length is another key. */
 static void each_field_of_the_format_alone_changes_the_fingerprint(void **state)
 {
     (void)state;
