@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -61,13 +62,13 @@ enum tarn_status file_boot_id(uint64_t out_boot[2])
     (void)fclose(file);
     uint64_t boot[2] = { 0, 0 };
     size_t digits = 0;
-    for (const char *at = text; has_line && *at; at++) {
-        unsigned value;
-        const char digit[2] = { *at, '\0' };
-        if (digits < 32 && sscanf(digit, "%1x", &value) == 1) {
-            boot[digits / 16] = boot[digits / 16] << 4 | value;
-            digits++;
-        }
+    const char hex[] = "0123456789abcdef";
+    for (const char *at = text; has_line && *at && digits < 32; at++) {
+        const char *digit = strchr(hex, *at);
+        if (!digit)
+            continue; /* a hyphen */
+        boot[digits / 16] = boot[digits / 16] << 4 | (uint64_t)(digit - hex);
+        digits++;
     }
     if (digits != 32)
         return TARN_IO;

@@ -148,7 +148,8 @@ enum tarn_status pool_create(int directory, const struct pool_place *place, int 
         return TARN_OK;
     }
     if (status != TARN_AGAIN)
-        log_error("pool: cannot create %s/%s: %s", place->directory, place->name, strerror(errno));
+        log_error("pool: cannot create %s/%s: %s", place->directory, place->name,
+                  strerrordesc_np(errno));
     if (fd >= 0)
         (void)close(fd);
     return status;

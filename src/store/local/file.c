@@ -77,7 +77,7 @@ static enum tarn_status directory_open(const struct pool_place *place, int *out_
     if (fd < 0) {
         if (place->is_read_only && errno == ENOENT)
             return TARN_MISS;
-        log_error("pool: cannot open directory %s: %s", place->directory, strerror(errno));
+        log_error("pool: cannot open directory %s: %s", place->directory, strerrordesc_np(errno));
         return TARN_IO;
     }
     const enum tarn_status status = directory_judge(place, fd);
@@ -142,7 +142,7 @@ static enum tarn_status file_map(const struct pool_place *place, struct pool_fil
                          (uint64_t)geometry->frame_count * POOL_FRAME_BYTES, PROT_READ);
     if (file->data)
         return TARN_OK;
-    log_error("pool: cannot map %s/%s: %s", place->directory, place->name, strerror(errno));
+    log_error("pool: cannot map %s/%s: %s", place->directory, place->name, strerrordesc_np(errno));
     return TARN_IO;
 }
 
@@ -199,7 +199,8 @@ static enum tarn_status file_try(int directory, const struct pool_place *place,
     if (fd < 0) {
         if (errno == ENOENT)
             return TARN_MISS;
-        log_error("pool: cannot open %s/%s: %s", place->directory, place->name, strerror(errno));
+        log_error("pool: cannot open %s/%s: %s", place->directory, place->name,
+                  strerrordesc_np(errno));
         return errno == ELOOP ? TARN_UNSUPPORTED : TARN_IO;
     }
     *file = (struct pool_file){ .fd = fd, .lock_fd = -1, .is_read_only = is_read_only };
@@ -293,7 +294,7 @@ static enum tarn_status env_write(void *context, uint64_t offset, const struct t
     const enum tarn_status status =
         file_write_at(file->fd, file->geometry.data_offset + offset, spans, count);
     if (status != TARN_OK)
-        LOG_LIMITED(LOG_WARN, "pool: writing a page failed: %s", strerror(errno));
+        LOG_LIMITED(LOG_WARN, "pool: writing a page failed: %s", strerrordesc_np(errno));
     return status;
 }
 
@@ -308,7 +309,7 @@ static enum tarn_status env_populate(void *context, uint64_t offset, uint64_t si
     if (result == 0 || errno == EOPNOTSUPP)
         return TARN_OK;
     LOG_LIMITED(LOG_WARN, "pool: no memory for %llu more bytes (%s): the pool stays smaller",
-                (unsigned long long)size_bytes, strerror(errno));
+                (unsigned long long)size_bytes, strerrordesc_np(errno));
     return TARN_NO_SPACE;
 }
 

@@ -3,7 +3,11 @@
 
 #include "codec/checksum.h"
 
-enum { ALIGN_BYTES = 4096, PROCESS_OFFSET = POOL_LIVE_OFFSET + 4096 };
+enum {
+    ALIGN_BYTES = 4096,
+    PROCESS_OFFSET = POOL_LIVE_OFFSET + 4096,
+    FRAME_UNITS = POOL_FRAME_BYTES / POOL_UNIT_BYTES
+};
 
 static uint64_t round_up(uint64_t value, uint64_t step)
 {
@@ -131,7 +135,7 @@ uint32_t chunk_pages(const struct pool_geometry *geometry, uint32_t units, uint3
 {
     if (units == 0 || frames == 0 || frames > POOL_CHUNK_FRAMES_MAX)
         return 0;
-    const uint32_t by_size = frames * (POOL_FRAME_BYTES / POOL_UNIT_BYTES) / units;
+    const uint32_t by_size = frames * FRAME_UNITS / units;
     const uint32_t by_headers = frames * geometry->frame_slots;
     return by_size < by_headers ? by_size : by_headers;
 }
@@ -146,7 +150,7 @@ enum tarn_status class_of(const struct pool_geometry *geometry, uint64_t length_
     struct page_class best = { 0 };
     uint32_t best_waste = UINT32_MAX;
     for (uint32_t frames = 1; frames <= POOL_CHUNK_FRAMES_MAX; frames++) {
-        const uint32_t chunk_units = frames * (POOL_FRAME_BYTES / POOL_UNIT_BYTES);
+        const uint32_t chunk_units = frames * FRAME_UNITS;
         if (chunk_units < units)
             continue;
         /* of a chunk, in millionths, so that chunks of different sizes compare */

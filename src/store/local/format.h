@@ -24,17 +24,18 @@
 enum {
     POOL_FORMAT_VERSION = 1,
     POOL_PROCESSES = 64,
-    POOL_NAMESPACES = 4096,
     POOL_NAME_WORDS = 60, /* of a namespace's text */
     POOL_UNIT_BYTES = 4096,
     POOL_CHUNK_FRAMES_MAX = 32,
     POOL_CHUNKS_MIN = 3, /* a pool smaller than so many chunks of a class does not take its pages */
     POOL_BUCKET_WORDS = 8,
     POOL_WINDOW_BUCKETS = 4, /* probed for one key */
-#ifdef POOL_SIMULATE
-    POOL_FRAME_BYTES = 16 << 10, /* small, so that every frame matters */
+#ifdef POOL_SIMULATE         /* small, so that everything runs out all the time */
+    POOL_FRAME_BYTES = 16 << 10,
+    POOL_NAMESPACES = 8,
 #else
     POOL_FRAME_BYTES = 2 << 20,
+    POOL_NAMESPACES = 4096,
 #endif
     POOL_FRAME_SLOTS_MAX = POOL_FRAME_BYTES / POOL_UNIT_BYTES,
     POOL_FRAMES_MAX = 1 << 24, /* 32 TiB */

@@ -98,9 +98,9 @@ static enum tarn_status begin_locked(struct pool_view *view, struct pool_lease *
 
 enum tarn_status lease_begin(struct pool_view *view, struct pool_lease **out_lease)
 {
-    (void)pthread_mutex_lock(&view->lease_lock);
+    view_lock(&view->lease_lock);
     const enum tarn_status status = begin_locked(view, out_lease);
-    (void)pthread_mutex_unlock(&view->lease_lock);
+    view_unlock(&view->lease_lock);
     return status;
 }
 
@@ -134,7 +134,7 @@ void lease_extend(struct pool_lease *lease, const struct page_name *names, uint3
 {
     struct pool_view *view = lease->view;
     uint32_t added = 0;
-    (void)pthread_mutex_lock(&view->lease_lock);
+    view_lock(&view->lease_lock);
     for (uint32_t i = 0; i < count && i == added; i++) {
         if (i % GROUP_PAGES == 0) {
             const uint32_t end = count - i < GROUP_PAGES ? count : i + GROUP_PAGES;
@@ -148,7 +148,7 @@ void lease_extend(struct pool_lease *lease, const struct page_name *names, uint3
         }
         added += lease_add(lease, &names[i], stamp);
     }
-    (void)pthread_mutex_unlock(&view->lease_lock);
+    view_unlock(&view->lease_lock);
     *out_count = added;
 }
 
@@ -157,7 +157,7 @@ void lease_release(struct pool_lease *lease)
     if (!lease)
         return;
     struct pool_view *view = lease->view;
-    (void)pthread_mutex_lock(&view->lease_lock);
+    view_lock(&view->lease_lock);
     list_for_each (link, &lease->blocks) {
         struct lease_block *block = LIST_ITEM(link, struct lease_block, link);
         for (uint32_t i = 0; i < block->count; i++)
@@ -170,7 +170,7 @@ void lease_release(struct pool_lease *lease)
         oldest_show(view);
     view->lease_count--;
     cell_give(view, lease);
-    (void)pthread_mutex_unlock(&view->lease_lock);
+    view_unlock(&view->lease_lock);
 }
 
 bool pins_hold(const struct pool_view *view, uint64_t pins, bool is_attached, uint64_t now_ns)
@@ -189,15 +189,15 @@ bool pins_hold(const struct pool_view *view, uint64_t pins, bool is_attached, ui
 
 bool page_pin(struct pool_view *view, uint32_t slot, uint64_t ctl)
 {
-    (void)pthread_mutex_lock(&view->lease_lock);
+    view_lock(&view->lease_lock);
     const bool pinned = pin_locked(view, slot, ctl);
-    (void)pthread_mutex_unlock(&view->lease_lock);
+    view_unlock(&view->lease_lock);
     return pinned;
 }
 
 void page_unpin(struct pool_view *view, uint32_t slot)
 {
-    (void)pthread_mutex_lock(&view->lease_lock);
+    view_lock(&view->lease_lock);
     unpin_locked(view, slot);
-    (void)pthread_mutex_unlock(&view->lease_lock);
+    view_unlock(&view->lease_lock);
 }

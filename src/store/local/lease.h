@@ -14,7 +14,11 @@
 
 enum {
     LEASE_BLOCK_PAGES = 60,
+#ifdef POOL_SIMULATE
+    LEASE_CELLS = 8,
+#else
     LEASE_CELLS = 2048, /* for leases and their blocks: about 120 000 pages leased at once */
+#endif
 };
 
 #define LEASE_NS_MAX UINT64_C(10000000000)

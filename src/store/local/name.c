@@ -99,7 +99,7 @@ static bool entry_claim(struct pool_view *view, uint32_t entry, const struct nam
     return shm_cas(&view->name_states[entry], writing, ready);
 }
 
-static bool probe_enter(struct pool_view *view, const struct name_probe *probe)
+static bool probe_claim(struct pool_view *view, const struct name_probe *probe)
 {
     for (uint32_t i = 0; i < POOL_NAMESPACES; i++) {
         if (!entry_claim(view, (probe->first + i) % POOL_NAMESPACES, probe))
@@ -110,10 +110,18 @@ static bool probe_enter(struct pool_view *view, const struct name_probe *probe)
     return false;
 }
 
+static bool probe_enter(struct pool_view *view, const struct name_probe *probe)
+{
+    view_own(view);
+    const bool entered = probe_claim(view, probe);
+    view_disown(view);
+    return entered;
+}
+
 /* Free the entries whose number no page carries, in any generation. */
 static void unused_free(struct pool_view *view)
 {
-    uint64_t used[POOL_NAMESPACES / 64] = { 0 };
+    uint64_t used[POOL_NAMESPACES / 64 + 1] = { 0 };
     const uint64_t now_ns = view_now_ns(view);
     if (view->names_swept_ns != 0 && now_ns - view->names_swept_ns < NAMES_SWEEP_INTERVAL_NS)
         return;
@@ -141,9 +149,9 @@ enum tarn_status name_intern(struct pool_view *view, const char *text, uint32_t 
     if (view->process >= POOL_PROCESSES)
         return TARN_MISS;
     if (!probe_enter(view, &probe)) {
-        (void)pthread_mutex_lock(&view->reclaim_lock);
+        view_lock(&view->reclaim_lock);
         unused_free(view);
-        (void)pthread_mutex_unlock(&view->reclaim_lock);
+        view_unlock(&view->reclaim_lock);
         if (!probe_enter(view, &probe))
             return TARN_NO_SPACE;
     }

@@ -109,9 +109,9 @@ static void header_write(struct pool_header *header, const struct page_name *nam
 static enum tarn_status page_commit(struct pool_view *view, const struct page_name *name,
                                     uint32_t slot, uint64_t reserved)
 {
-    (void)pthread_mutex_lock(&view->put_lock);
+    view_lock(&view->put_lock);
     const enum tarn_status status = index_insert(view, name, slot);
-    (void)pthread_mutex_unlock(&view->put_lock);
+    view_unlock(&view->put_lock);
     TRY(status);
     if (shm_cas(&view->headers[slot].ctl, reserved,
                 ctl_make(PAGE_COMMITTED, 0, ctl_generation(reserved))))
@@ -140,31 +140,41 @@ static enum tarn_status page_fill(struct pool_view *view, const struct page_io *
     return page_commit(view, &io->name, slot, reserved);
 }
 
+static enum tarn_status put_absent(struct pool_view *view, const struct page_io *io,
+                                   uint64_t length_bytes, uint32_t stamp)
+{
+    uint32_t slot;
+    uint64_t ctl;
+    struct page_class page;
+    TRY(class_of(&view->geometry, length_bytes, &page));
+    view_lock(&view->put_lock);
+    enum tarn_status status = space_reserve(view, &page, &slot, &ctl);
+    view_unlock(&view->put_lock);
+    TRY(status);
+    const uint64_t place = place_make(io->name.namespace_id, (uint32_t)length_bytes);
+    header_write(&view->headers[slot], &io->name, place, stamp);
+    status = page_fill(view, io, place, slot, ctl);
+    if (status == TARN_OK) {
+        (void)shm_add(&view->live->used_bytes, length_bytes);
+        return TARN_OK;
+    }
+    space_free(view, slot, ctl);
+    return status == TARN_MISS ? TARN_AGAIN : status;
+}
+
 enum tarn_status page_put(struct pool_view *view, const struct page_io *io, uint32_t stamp,
                           bool *out_was_present)
 {
     uint32_t slot;
     uint64_t ctl;
-    struct page_class page;
-    const uint64_t length_bytes = spans_bytes(io);
     if (index_find(view, &io->name, &slot, &ctl) == TARN_OK) {
         *out_was_present = true;
         return TARN_OK;
     }
-    TRY(class_of(&view->geometry, length_bytes, &page));
-    (void)pthread_mutex_lock(&view->put_lock);
-    enum tarn_status status = space_reserve(view, &page, &slot, &ctl);
-    (void)pthread_mutex_unlock(&view->put_lock);
+    view_own(view);
+    const enum tarn_status status = put_absent(view, io, spans_bytes(io), stamp);
+    view_disown(view);
     TRY(status);
-
-    const uint64_t place = place_make(io->name.namespace_id, (uint32_t)length_bytes);
-    header_write(&view->headers[slot], &io->name, place, stamp);
-    status = page_fill(view, io, place, slot, ctl);
-    if (status != TARN_OK) {
-        space_free(view, slot, ctl);
-        return status == TARN_MISS ? TARN_AGAIN : status;
-    }
-    (void)shm_add(&view->live->used_bytes, length_bytes);
     *out_was_present = false;
     return TARN_OK;
 }
@@ -302,9 +312,11 @@ enum tarn_status page_remove(struct pool_view *view, const struct page_name *nam
     uint32_t slot;
     uint64_t ctl;
     TRY(index_find(view, name, &slot, &ctl));
-    (void)pthread_mutex_lock(&view->put_lock);
+    view_own(view);
+    view_lock(&view->put_lock);
     const bool evicted = space_evict(view, slot, ctl);
-    (void)pthread_mutex_unlock(&view->put_lock);
+    view_unlock(&view->put_lock);
+    view_disown(view);
     return evicted ? TARN_OK : TARN_AGAIN;
 }
 

@@ -369,9 +369,9 @@ static void local_stat(struct store *base, struct store_stat *out_stat)
     struct pool *pool = store_enter(store);
     if (!pool)
         return;
-    (void)pthread_mutex_lock(&pool->view.lease_lock);
+    view_lock(&pool->view.lease_lock);
     const uint32_t lease_count = pool->view.lease_count;
-    (void)pthread_mutex_unlock(&pool->view.lease_lock);
+    view_unlock(&pool->view.lease_lock);
     *out_stat = (struct store_stat){
         .capacity_bytes = (uint64_t)pool->view.geometry.frame_count * POOL_FRAME_BYTES,
         .used_bytes = shm_load(&pool->view.live->used_bytes),

@@ -81,9 +81,10 @@ void process_leave(struct pool_view *view)
     if (view->process >= POOL_PROCESSES)
         return;
     struct pool_process *slot = &view->processes[view->process];
-    shm_store(&slot->lease_ns, 0);
     shm_store(&slot->shown_pid, 0);
-    shm_store(&slot->is_used, 0);
+    /* Threads end one by one when a process is killed: the last one may get as far as here. */
+    if (atomic_load(&view->owner_count) == 0 && view->lease_count == 0)
+        shm_store(&slot->is_used, 0);
     view->env.process_release(view->env.context, view->process);
     view->process = VIEW_NO_PROCESS;
 }
@@ -112,8 +113,8 @@ bool process_reclaim(struct pool_view *view, uint64_t interval_ns)
 {
     if (view->process >= POOL_PROCESSES)
         return false;
-    (void)pthread_mutex_lock(&view->reclaim_lock);
+    view_lock(&view->reclaim_lock);
     const bool found = reclaim_locked(view, interval_ns);
-    (void)pthread_mutex_unlock(&view->reclaim_lock);
+    view_unlock(&view->reclaim_lock);
     return found;
 }

@@ -30,6 +30,7 @@ enum shm_mistake {
 
 #ifdef POOL_SIMULATE
 void simulator_step(void); /* may switch to another process, or never return */
+void simulator_wait(void); /* let others run */
 bool simulator_makes(enum shm_mistake mistake);
 #define SHM_STEP()         simulator_step()
 #define SHM_MAKES(mistake) simulator_makes(mistake)

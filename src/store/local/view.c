@@ -43,9 +43,9 @@ enum tarn_status view_init(struct pool_view *view, const struct pool_geometry *g
     view_point(view, metadata);
     list_init(&view->leases);
     list_init(&view->lease_cells);
-    (void)pthread_mutex_init(&view->lease_lock, NULL);
-    (void)pthread_mutex_init(&view->put_lock, NULL);
-    (void)pthread_mutex_init(&view->reclaim_lock, NULL);
+    view_lock_init(&view->lease_lock);
+    view_lock_init(&view->put_lock);
+    view_lock_init(&view->reclaim_lock);
     const enum tarn_status status = view_allocate(view);
     if (status != TARN_OK)
         view_deinit(view);
@@ -60,9 +60,9 @@ void view_deinit(struct pool_view *view)
     mem_free(view->chunk_memory);
     mem_free(view->touched);
     mem_free(view->lease_memory);
-    (void)pthread_mutex_destroy(&view->lease_lock);
-    (void)pthread_mutex_destroy(&view->put_lock);
-    (void)pthread_mutex_destroy(&view->reclaim_lock);
+    view_lock_deinit(&view->lease_lock);
+    view_lock_deinit(&view->put_lock);
+    view_lock_deinit(&view->reclaim_lock);
     *view = (struct pool_view){ 0 };
 }
 

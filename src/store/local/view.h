@@ -16,6 +16,53 @@
 #include "base/list.h"
 #include "store/local/format.h"
 
+/* Orders threads of this process; no part of the image. */
+struct view_lock {
+#ifdef POOL_SIMULATE
+    bool is_held;
+#else
+    pthread_mutex_t mutex;
+#endif
+};
+
+static inline void view_lock_init(struct view_lock *lock)
+{
+#ifdef POOL_SIMULATE
+    lock->is_held = false;
+#else
+    (void)pthread_mutex_init(&lock->mutex, NULL);
+#endif
+}
+
+static inline void view_lock_deinit(struct view_lock *lock)
+{
+#ifdef POOL_SIMULATE
+    lock->is_held = false;
+#else
+    (void)pthread_mutex_destroy(&lock->mutex);
+#endif
+}
+
+static inline void view_lock(struct view_lock *lock)
+{
+#ifdef POOL_SIMULATE
+    while (lock->is_held)
+        simulator_wait(); /* for another thread of the same simulated process */
+    lock->is_held = true;
+#else
+    (void)pthread_mutex_lock(&lock->mutex);
+#endif
+}
+
+static inline void view_unlock(struct view_lock *lock)
+{
+#ifdef POOL_SIMULATE
+    lock->is_held = false;
+#else
+    (void)pthread_mutex_unlock(&lock->mutex);
+#endif
+}
+
 /* What a view needs of the world. */
 struct pool_env {
     uint64_t (*now_ns)(void *context);
@@ -70,27 +117,28 @@ struct pool_view {
     const uint8_t *data; /* mapped read-only; NULL in a view that reads no pages */
 
     struct pool_env env;
-    uint32_t process;          /* own slot or VIEW_NO_PROCESS */
-    bool verify;               /* checksums on get */
-    _Atomic uint64_t *touched; /* a bit a frame that this process has read from */
+    uint32_t process;             /* own slot or VIEW_NO_PROCESS */
+    bool verify;                  /* checksums on get */
+    _Atomic uint32_t owner_count; /* calls under way that may own words of the image */
+    _Atomic uint64_t *touched;    /* a bit a frame that this process has read from */
 
-    pthread_mutex_t lease_lock; /* guards the next five */
-    uint16_t *pin_counts;       /* leases of this process on each slot; 0: its bit is clear */
-    struct list leases;         /* struct pool_lease, oldest first */
-    struct list lease_cells;    /* free ones */
+    struct view_lock lease_lock; /* guards the next five */
+    uint16_t *pin_counts;        /* leases of this process on each slot; 0: its bit is clear */
+    struct list leases;          /* struct pool_lease, oldest first */
+    struct list lease_cells;     /* free ones */
     void *lease_memory;
     uint32_t lease_count;
 
-    pthread_mutex_t put_lock; /* guards the next five */
+    struct view_lock put_lock; /* guards the next five */
     struct space_class classes[VIEW_CLASSES];
     uint32_t *chunk_memory;
     uint64_t use_tick;
     uint64_t random;
     uint32_t claim_pause; /* tries left out before looking for empty frames again */
 
-    pthread_mutex_t reclaim_lock; /* guards the next two, and the taking of others' bytes */
-    uint64_t reclaim_ns;          /* when the dead were last looked for */
-    uint64_t names_swept_ns;      /* when namespaces were last swept */
+    struct view_lock reclaim_lock; /* guards the next two, and the taking of others' bytes */
+    uint64_t reclaim_ns;           /* when the dead were last looked for */
+    uint64_t names_swept_ns;       /* when namespaces were last swept */
 
     _Atomic uint32_t quarantine_count; /* in the minute that began at quarantine_ns */
     _Atomic uint64_t quarantine_ns;
@@ -103,11 +151,23 @@ NODISCARD enum tarn_status view_init(struct pool_view *view, const struct pool_g
                                      void *metadata, const void *data, const struct pool_env *env);
 void view_deinit(struct pool_view *view); /* private memory only; zeroed is fine */
 
-/* Only for tests and the simulator. */
+/* Start the view's pseudo-random numbers elsewhere. */
 void view_seed(struct pool_view *view, uint64_t seed);
 
 /* A pseudo-random number below `limit` (> 0). Caller holds put_lock. */
 uint32_t view_random(struct pool_view *view, uint32_t limit);
+
+/* Around every call that may own words of the image: a process that leaves with one unfinished has
+ * its slot swept like a dead one's. */
+static inline void view_own(struct pool_view *view)
+{
+    atomic_fetch_add(&view->owner_count, 1);
+}
+
+static inline void view_disown(struct pool_view *view)
+{
+    atomic_fetch_sub(&view->owner_count, 1);
+}
 
 static inline uint64_t view_now_ns(const struct pool_view *view)
 {
