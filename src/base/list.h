@@ -42,6 +42,7 @@ static inline bool list_is_linked(const struct list *link)
 /* Insert `link` before `where`; with a list head as `where`, at the end. */
 static inline void list_insert_before(struct list *where, struct list *link)
 {
+    ASSERT(where->prev);
     link->prev = where->prev;
     link->next = where;
     where->prev->next = link;

@@ -63,7 +63,7 @@ static void log_format(enum log_level level, uint64_t dropped_count, const char 
     size_t length_bytes = prefix_bytes + (size_t)added;
     if (length_bytes >= room_bytes) {
         length_bytes = room_bytes - 1;
-        memcpy(line + length_bytes - 3, "...", 3);
+        memcpy(line + length_bytes - 3, "...", sizeof("..."));
     }
     if (dropped_count > 0)
         length_bytes +=
