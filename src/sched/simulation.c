@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "kv/fake-chain.h"
 #include "obs/metric.h"
 #include "sched/fake-connector.h"
@@ -49,6 +50,7 @@ static struct world {
     uint64_t next_id;
     int32_t family[FAMILIES][FAKE_TOKENS_MAX];
     uint32_t forward_failure; /* per 1000 */
+    uint32_t memory_failure;  /* per 1000 allocations of the scheduler */
     uint32_t cancel;          /* per 1000, a request and tick */
     bool has_pool;
     struct simulation_counts counts;
@@ -69,6 +71,11 @@ static bool chance(uint32_t per_mille)
 }
 
 /* ---- setting ---- */
+
+static bool memory_fails(void)
+{
+    return fake_chance(&world.random, world.memory_failure);
+}
 
 static void set_options(void)
 {
@@ -147,6 +154,7 @@ static void set_world(uint64_t seed)
     world.next_id = 1;
     world.has_pool = !chance(100);
     world.forward_failure = chance(800) ? 0 : 20;
+    world.memory_failure = chance(700) ? 0 : 200;
     world.cancel = chance(500) ? 0 : pick(50, 400);
     fake_init(&world.fake, seed ^ 0x5bd1e995);
     fake_chain_set_bits(chance(100) ? pick(1, 5) : 64);
@@ -387,8 +395,10 @@ static void submit_some(uint64_t now_ns)
             .flags = subject->flags,
             .arrival_ns = now_ns,
         };
+        mem_set_fault(memory_fails);
         const enum tarn_status status = sched_submit(world.sched, &request);
-        if (status == TARN_NO_SPACE)
+        mem_set_fault(NULL);
+        if (status == TARN_NO_SPACE || status == TARN_NO_MEMORY)
             return;
         if (status != TARN_OK)
             FAULT("request %" PRIu64 " is refused: %s", subject->id, sched_reason(world.sched));
@@ -444,7 +454,9 @@ static void take_ended(void)
 static void run_pass(uint64_t now_ns)
 {
     struct sched_batch batch;
+    mem_set_fault(memory_fails);
     const enum tarn_status status = sched_pass(world.sched, now_ns, &batch);
+    mem_set_fault(NULL);
     take_ended();
     check_all();
     if (status == TARN_AGAIN) {
@@ -464,7 +476,9 @@ static void run_pass(uint64_t now_ns)
     }
     if (world.fake.fault[0])
         return;
+    mem_set_fault(memory_fails);
     sched_pass_done(world.sched, done, now_ns);
+    mem_set_fault(NULL);
     world.counts.passes++;
     take_ended();
     check_all();
