@@ -3,11 +3,11 @@
  * fake-engine.c - the functions of engine.h and sampler.h without a model, for tests of the server.
  *
  * Its tokens are bytes and four control tokens. A page holds, for each position, the token and a
- * hash of all tokens up to it; a forward checks the pages of the whole prefix, so that a page that
- * holds anything else fails the pass. A prompt with "echo:TEXT|" is answered with TEXT, any other
- * with letters that depend on every token before, without end. "fail-forward" in a prompt makes its
- * forward pass fail. In the environment, TARN_FAKE_TOKEN_US: microseconds a token takes;
- * TARN_FAKE_PAGE_BYTES: the least size of a page.
+ * hash of all tokens up to it, spread over the page; a forward checks the pages of the whole
+ * prefix, so that a page that holds anything else fails the pass. A prompt with "echo:TEXT|" is
+ * answered with TEXT, any other with letters that depend on every token before, without end.
+ * "fail-forward" in a prompt makes its forward pass fail. In the environment, TARN_FAKE_TOKEN_US:
+ * microseconds a token takes; TARN_FAKE_PAGE_BYTES: the least size of a page.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -120,8 +120,10 @@ struct tarn_kv_format engine_kv_format(const struct engine *engine)
 static struct fake_cell *cell_at(const struct engine *engine,
                                  const struct engine_sequence *sequence, uint32_t position)
 {
-    struct fake_cell *page = sequence->pages[position / engine->info.page_tokens];
-    return page + position % engine->info.page_tokens;
+    const uint32_t page_tokens = engine->info.page_tokens;
+    const uint64_t cells = engine->info.page_bytes / page_tokens / sizeof(struct fake_cell);
+    struct fake_cell *page = sequence->pages[position / page_tokens];
+    return page + position % page_tokens * cells;
 }
 
 static uint32_t hash_step(uint32_t hash, int32_t token)

@@ -13,9 +13,10 @@ import shutil
 import subprocess
 import tempfile
 
-from lib.server import Server, wait_for
+from lib.server import PROGRAM, FakeServer, Server, wait_for
 
 MAKE_MODEL = os.environ.get("TARN_MAKE_MODEL", "build/make-model")
+POOL_IMAGE = os.environ.get("TARN_POOL_IMAGE", "build/pool-image")
 PAGE_TOKENS = 32
 WORD_FIRST, WORD_LAST = 261, 4095  # tokens that are words, in a random model of VOCABULARY
 # A prompt of 1 000 tokens takes some tenths of a second: long enough to be interrupted.
@@ -46,10 +47,12 @@ class Place:
     """A folder in shared memory with a model in it, and servers on a pool there."""
 
     def __init__(self, model=None, size="256MiB"):
+        """`model`: what to tell make-model, if not MODEL."""
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tarn-test-", dir="/dev/shm"))
         self.pool = self.folder / "test.pool"
         self.size = size
-        self.model = make_model(self.folder / "model.gguf", **(model or MODEL))
+        self.model = self.folder / "model.gguf"
+        self.model_numbers = model or MODEL
 
     def __enter__(self):
         return self
@@ -63,9 +66,15 @@ class Place:
 
     def server(self, *arguments, model=None, pool=None, wait=True):
         """A server on the pool of this place, or on `pool` ("none")."""
+        if not model and not self.model.exists():
+            make_model(self.model, **self.model_numbers)
         pool = pool or f"{self.pool},size={self.size}"
         return Server(str(model or self.model), "--threads", "1", "--pool", pool, *arguments,
                       env=self.environment, wait=wait)
+
+    def fake_server(self, *arguments, **named):
+        """A server over the engine double, on the pool of this place."""
+        return FakeServer(*arguments, pool=f"{self.pool},size={self.size}", **named)
 
 
 class Asked:
@@ -109,3 +118,27 @@ def settle(server, seconds=60):
 def full_blocks(token_count, page_tokens=PAGE_TOKENS):
     """Tokens in the full blocks of so many."""
     return token_count // page_tokens * page_tokens
+
+
+def image(path, what="count"):
+    """Of a pool file, from outside: counts by name, or ("pages") committed pages as tuples of
+    slot, offset, length, depth."""
+    result = subprocess.run([POOL_IMAGE, path, what], check=True, capture_output=True, text=True,
+                            timeout=60)
+    rows = [line.split() for line in result.stdout.splitlines()]
+    if what == "pages":
+        return [tuple(map(int, row)) for row in rows]
+    return {name: int(number) for name, number in rows}
+
+
+def fake_answer(prompt_text, token_count):
+    """What the engine double answers to a text: letters that depend on every byte before."""
+    def step(value, byte):
+        return ((value ^ byte) * 2654435761 + 12345) & 0xffffffff
+    value, answer = 0, ""
+    for byte in prompt_text.encode():
+        value = step(value, byte)
+    for _ in range(token_count):
+        answer += chr(ord("a") + (value >> 8) % 26)
+        value = step(value, ord(answer[-1]))
+    return answer
