@@ -49,6 +49,7 @@ class Server:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 sys.exit(f"demo: server {name} did not start; its log:\n{self.log_path.read_text()}")
             time.sleep(0.05)
+        self.model = json.loads(self.call("GET", "/v1/models")[1])["data"][0]["id"]
 
     def is_healthy(self):
         try:
@@ -90,7 +91,7 @@ class Server:
     def ask(self, messages):
         """Return (answer, seconds to the first token, prompt tokens by source)."""
         before = self.sources()
-        body = {"model": "demo", "messages": messages, "temperature": 0, "max_tokens": ANSWER_TOKENS, "stream": True}
+        body = {"model": self.model, "messages": messages, "temperature": 0, "max_tokens": ANSWER_TOKENS, "stream": True}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
         start = time.monotonic()
         connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
@@ -172,7 +173,7 @@ class Row:
         return faults
 
     def cells(self):
-        speed_up = f"{self.cold_first / self.first:.1f}x"
+        speed_up = f"{self.cold_first / self.first:.1f}x" if self.sources["pool"] else "-"
         return [self.what, self.name, str(self.prompt_tokens), str(self.sources["device"]), str(self.sources["pool"]),
                 str(self.sources["computed"]), f"{1000 * self.first:.0f} ms", f"{1000 * self.cold_first:.0f} ms",
                 speed_up, "yes" if self.identical else "NO"]

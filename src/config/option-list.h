@@ -42,7 +42,8 @@
     X(PREFILL_CUT, COUNT, "prefill-cut", "TOKENS", "0", 0, 1048576, "",                            \
       "end one prefill chunk of every prompt at this token; 0: nowhere. For comparing a replayed " \
       "run with a cold one")                                                                       \
-    X(THREADS, COUNT, "threads", "N", "", 1, 512, "cores, less one when there are more than two",  \
+    X(THREADS, COUNT, "threads", "N", "", 1, 512,                                                  \
+      "up to the cores, less one when there are more than two; fewer while others use them",       \
       "threads that compute")                                                                      \
     X(POLL, BOOL, "poll", "on|off", "off", 0, 0, "",                                               \
       "idle compute threads spin instead of sleeping")                                             \

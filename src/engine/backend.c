@@ -84,14 +84,13 @@ enum tarn_status backend_init(struct backend *backend, uint32_t threads, bool po
         return TARN_NO_MEMORY;
 
     ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(backend->device);
-    ggml_backend_set_n_threads_t set_threads = NULL;
     pool_new_fn pool_new = NULL;
     pool_set_fn pool_set = NULL;
-    entry_get(reg, "ggml_backend_set_n_threads", (void *)&set_threads);
+    entry_get(reg, "ggml_backend_set_n_threads", (void *)&backend->set_threads);
     entry_get(reg, "ggml_threadpool_new", (void *)&pool_new);
     entry_get(reg, "ggml_threadpool_free", (void *)&backend->pool_free);
     entry_get(reg, "ggml_backend_cpu_set_threadpool", (void *)&pool_set);
-    if (!set_threads || !pool_new || !backend->pool_free || !pool_set) {
+    if (!backend->set_threads || !pool_new || !backend->pool_free || !pool_set) {
         log_error("ggml's CPU module lacks thread pools: it is of a version that is not known");
         backend_deinit(backend);
         return TARN_UNSUPPORTED;
@@ -103,10 +102,15 @@ enum tarn_status backend_init(struct backend *backend, uint32_t threads, bool po
         backend_deinit(backend);
         return TARN_NO_MEMORY;
     }
-    set_threads(backend->ggml, (int)threads);
+    backend_use_threads(backend, threads);
     pool_set(backend->ggml, backend->pool);
     features_describe(reg, backend->features, sizeof(backend->features));
     return TARN_OK;
+}
+
+void backend_use_threads(struct backend *backend, uint32_t threads)
+{
+    backend->set_threads(backend->ggml, (int)threads);
 }
 
 void backend_deinit(struct backend *backend)

@@ -18,6 +18,7 @@ struct backend {
     ggml_backend_dev_t device;
     struct ggml_threadpool *pool;
     void (*pool_free)(struct ggml_threadpool *pool);
+    void (*set_threads)(ggml_backend_t backend, int threads);
     char features[64]; /* what the module is built for, in a few words */
 };
 
@@ -29,6 +30,9 @@ NODISCARD enum tarn_status backend_load(const char *folder);
 /* A backend with `threads` threads of its own, after backend_load(). With `poll` they spin while
  * idle. */
 NODISCARD enum tarn_status backend_init(struct backend *backend, uint32_t threads, bool poll);
+
+/* Compute with so many of the threads from now on, 1 to what backend_init() was given. */
+void backend_use_threads(struct backend *backend, uint32_t threads);
 void backend_deinit(struct backend *backend); /* zeroed is fine */
 
 #endif

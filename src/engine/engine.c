@@ -14,8 +14,10 @@
 #include "engine/graph.h"
 #include "engine/identity.h"
 #include "engine/model.h"
+#include "engine/pace.h"
 #include "engine/plan.h"
 #include "engine/vocabulary.h"
+#include "os/clock.h"
 
 enum {
     CTX_TOKENS_DEFAULT_MAX = 8192,
@@ -34,6 +36,8 @@ struct engine {
     struct backend backend;
     struct plan plan;
     struct graph_set graphs;
+    struct pace pace; /* of the threads, when their number was left to us */
+    bool is_paced;
     const struct graph *last; /* of the last forward; NULL: it failed */
     int32_t *tokens;          /* a batch's inputs, gathered */
     int32_t *positions;
@@ -188,6 +192,8 @@ static enum tarn_status compute_open(struct engine *engine, const struct engine_
         return TARN_NO_MEMORY;
     TRY(plan_init(&engine->plan, &shape, kernel, &limits));
     TRY(backend_init(&engine->backend, info->threads, options->poll));
+    engine->is_paced = options->threads == 0;
+    pace_init(&engine->pace, info->threads);
     (void)snprintf(info->cpu, sizeof(info->cpu), "ggml %s; attention %s", engine->backend.features,
                    kernel->name);
     const uint32_t outputs =
@@ -317,6 +323,19 @@ static enum tarn_status batch_gather(struct engine *engine, const struct engine_
     return TARN_OK;
 }
 
+static enum ggml_status graph_compute(struct engine *engine, struct graph *graph)
+{
+    if (!engine->is_paced)
+        return ggml_backend_graph_compute(engine->backend.ggml, graph->ggml);
+    const uint64_t start_ns = clock_now_ns();
+    const uint64_t cpu_ns = clock_cpu_ns();
+    backend_use_threads(&engine->backend, pace_begin(&engine->pace, start_ns));
+    const enum ggml_status status = ggml_backend_graph_compute(engine->backend.ggml, graph->ggml);
+    const uint64_t end_ns = clock_now_ns();
+    pace_end(&engine->pace, end_ns, end_ns - start_ns, clock_cpu_ns() - cpu_ns);
+    return status;
+}
+
 enum tarn_status engine_forward(struct engine *engine, const struct engine_sequence *sequences,
                                 uint32_t count)
 {
@@ -332,7 +351,7 @@ enum tarn_status engine_forward(struct engine *engine, const struct engine_seque
     memcpy(graph->positions->data, engine->positions, tokens * sizeof(int32_t));
     if (outputs > 0)
         memcpy(graph->outputs->data, engine->outputs, outputs * sizeof(int32_t));
-    const enum ggml_status status = ggml_backend_graph_compute(engine->backend.ggml, graph->ggml);
+    const enum ggml_status status = graph_compute(engine, graph);
     if (status != GGML_STATUS_SUCCESS) {
         log_error("engine: ggml could not compute a batch of %u tokens: %s", tokens,
                   ggml_status_to_string(status));

@@ -50,7 +50,8 @@ struct engine_options {
     uint32_t page_tokens;      /* T; default 32 */
     uint32_t batch_tokens_max; /* of one forward; default 512 */
     uint32_t sequences_max;    /* of one forward; default 16 */
-    uint32_t threads;          /* default: cores, less one when there are more than two */
+    uint32_t threads; /* exactly so many; default: up to the cores, less one when there are more
+                         than two, and fewer while others keep them busy (pace.h) */
     enum engine_kv_type kv_type;
     enum engine_kernel kernel;
     bool poll;              /* idle compute threads spin */

@@ -18,4 +18,12 @@ static inline uint64_t clock_now_ns(void)
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
+/* Processor time that all threads of this process have used, in nanoseconds. */
+static inline uint64_t clock_cpu_ns(void)
+{
+    struct timespec now = { 0 };
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
 #endif
