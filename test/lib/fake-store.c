@@ -37,6 +37,8 @@ struct fake_store {
     bool is_held[FAKE_CALLS];
     size_t waiting[FAKE_CALLS];
     uint32_t lookup_ms;
+    uint32_t random_permille;
+    uint64_t random;
     size_t lease_count;
 };
 
@@ -117,6 +119,20 @@ void fake_pages_damage(struct fake_pages *pages, const struct tarn_digest *diges
     pthread_mutex_unlock(&pages->lock);
 }
 
+bool fake_pages_all(struct fake_pages *pages,
+                    bool (*is_right)(const struct tarn_digest *digest, const uint8_t *bytes,
+                                     uint64_t size_bytes))
+{
+    bool all = true;
+    pthread_mutex_lock(&pages->lock);
+    for (size_t i = 0; i < PAGES_MAX && all; i++) {
+        const struct fake_page *page = &pages->pages[i];
+        all = !page->is_used || is_right(&page->digest, page->bytes, page->size_bytes);
+    }
+    pthread_mutex_unlock(&pages->lock);
+    return all;
+}
+
 static struct fake_store *fake_of(struct store *store)
 {
     return (struct fake_store *)(void *)store;
@@ -138,12 +154,29 @@ static size_t call_enter(struct fake_store *fake, enum fake_call call, size_t it
     return first;
 }
 
+static const enum tarn_status random_statuses[FAKE_CALLS][3] = {
+    [FAKE_LOOKUP] = { TARN_IO, TARN_AGAIN, TARN_MISS },
+    [FAKE_GET] = { TARN_IO, TARN_CORRUPT, TARN_MISS },
+    [FAKE_PUT] = { TARN_IO, TARN_NO_SPACE, TARN_AGAIN },
+};
+
+/* With the lock held. xorshift64*; 0 stays 0: nothing fails. */
+static uint64_t random_next(struct fake_store *fake)
+{
+    fake->random ^= fake->random >> 12;
+    fake->random ^= fake->random << 25;
+    fake->random ^= fake->random >> 27;
+    return (fake->random * UINT64_C(0x2545f4914f6cdd1d)) >> 32;
+}
+
 /* What the test wants of an item; OK: nothing special. */
 static enum tarn_status item_fault(struct fake_store *fake, enum fake_call call, size_t item)
 {
     pthread_mutex_lock(&fake->lock);
     const bool fails = item >= fake->fail_first[call] && item < fake->fail_end[call];
-    const enum tarn_status status = fails ? fake->fail_status[call] : TARN_OK;
+    enum tarn_status status = fails ? fake->fail_status[call] : TARN_OK;
+    if (random_next(fake) % 1000 < fake->random_permille)
+        status = random_statuses[call][random_next(fake) % 3];
     pthread_mutex_unlock(&fake->lock);
     return status;
 }
@@ -348,6 +381,15 @@ void fake_store_fail(struct store *store, enum fake_call call, size_t first, siz
     fake->fail_first[call] = fake->items[call] + first;
     fake->fail_end[call] = last == SIZE_MAX ? SIZE_MAX : fake->items[call] + last + 1;
     fake->fail_status[call] = status;
+    pthread_mutex_unlock(&fake->lock);
+}
+
+void fake_store_fail_at_random(struct store *store, uint64_t seed, uint32_t permille)
+{
+    struct fake_store *fake = fake_of(store);
+    pthread_mutex_lock(&fake->lock);
+    fake->random = seed * 2 + 1;
+    fake->random_permille = permille;
     pthread_mutex_unlock(&fake->lock);
 }
 

@@ -21,6 +21,11 @@ void fake_pages_drop(struct fake_pages *pages, const struct tarn_digest *digest,
 /* Flip a byte: a get then answers CORRUPT. */
 void fake_pages_damage(struct fake_pages *pages, const struct tarn_digest *digest);
 
+/* Whether every page holds what `is_right` says its digest stands for. */
+bool fake_pages_all(struct fake_pages *pages,
+                    bool (*is_right)(const struct tarn_digest *digest, const uint8_t *bytes,
+                                     uint64_t size_bytes));
+
 struct store *fake_store_create(struct fake_pages *pages); /* store_close() destroys it */
 
 enum fake_call { FAKE_LOOKUP, FAKE_GET, FAKE_PUT, FAKE_CALLS };
@@ -32,6 +37,9 @@ void fake_store_fail(struct store *store, enum fake_call call, size_t first, siz
 void fake_store_hold(struct store *store, enum fake_call call, bool hold);
 /* Wait until a call is held; false after 10 s. */
 bool fake_store_is_held(struct store *store, enum fake_call call);
+/* From now on, so many of a thousand items and lookups fail, in ways and places that `seed` picks.
+ */
+void fake_store_fail_at_random(struct store *store, uint64_t seed, uint32_t permille);
 /* Make every lookup take this long. */
 void fake_store_slow_lookup(struct store *store, uint32_t ms);
 
