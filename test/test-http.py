@@ -177,6 +177,12 @@ def _():
                            headers={"Transfer-Encoding": "chunked"})
         assert connection.getresponse().status == 413
         connection.close()
+        connection = server.connect()  # far too large: answered before it is sent
+        connection.putrequest("POST", completions)
+        connection.putheader("Content-Length", str(1 << 40))
+        connection.endheaders()
+        assert connection.getresponse().status == 413
+        connection.close()
         assert server.get("/health").status == 200
 
 

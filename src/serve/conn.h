@@ -20,7 +20,8 @@ enum {
     HTTP_BODY_BYTES_MIN = 1 << 20,  /* the limit of a body with a small context ... */
     HTTP_BODY_BYTES_MAX = 16 << 20, /* ... and with a large one */
     HTTP_BODY_BYTES_PER_TOKEN = 128,
-    HTTP_BODIES_BYTES_MAX = 64 << 20, /* of all bodies being read */
+    HTTP_BODIES_BYTES_MAX = 64 << 20,  /* of all bodies being read */
+    HTTP_FORGET_BYTES_MAX = 128 << 20, /* of a body that is read only to answer politely */
     HTTP_HEADER_BYTES_MAX = 32 << 10,
     HTTP_TIMEOUT_S = 60, /* of a connection on which nothing moves */
     HTTP_ANSWER_BYTES_MAX = 512 << 20,
@@ -47,7 +48,8 @@ struct conn {
     struct MHD_Connection *connection;
     struct list link; /* in http->suspended while suspended */
     struct text body;
-    bool body_too_large;
+    bool body_too_large; /* answered with 413 once it has been read and forgotten */
+    uint64_t forgotten_bytes;
     bool is_gone;    /* the client hung up: send nothing */
     struct job *job; /* NULL: none yet */
     struct answer_head head;

@@ -39,20 +39,24 @@ static struct conn *conn_create(struct http *http, struct MHD_Connection *connec
     return conn;
 }
 
-/* Take in a piece of the body; past a limit the rest is read and forgotten. */
-static void body_add(struct conn *conn, const char *bytes, size_t length_bytes)
+/* Take in a piece of the body. Past a limit the rest is read and forgotten, since a client that
+ * still sends does not see an answer; NO when even that goes on for too long. */
+static enum MHD_Result body_add(struct conn *conn, const char *bytes, size_t length_bytes)
 {
     struct http *http = conn->http;
-    if (conn->body_too_large)
-        return;
+    if (conn->body_too_large) {
+        conn->forgotten_bytes += length_bytes;
+        return conn->forgotten_bytes > HTTP_FORGET_BYTES_MAX ? MHD_NO : MHD_YES;
+    }
     if (http->bodies_bytes + length_bytes > HTTP_BODIES_BYTES_MAX ||
         text_append_bytes(&conn->body, bytes, length_bytes) != TARN_OK) {
         http->bodies_bytes -= conn->body.length_bytes;
         text_deinit(&conn->body);
         conn->body_too_large = true;
-        return;
+        return MHD_YES;
     }
     http->bodies_bytes += length_bytes;
+    return MHD_YES;
 }
 
 static enum MHD_Result refuse_body(struct conn *conn)
@@ -62,6 +66,13 @@ static enum MHD_Result refuse_body(struct conn *conn)
                   "the body is larger than %zu bytes, or too many are being read",
                   conn->http->body_bytes_max);
     return route_error(conn, &error);
+}
+
+static uint64_t content_length(struct MHD_Connection *connection)
+{
+    const char *length =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    return length ? strtoull(length, NULL, 10) : 0;
 }
 
 /* Called once with the header, then with each piece of the body, then with none; again when the
@@ -78,16 +89,14 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         if (!conn)
             return MHD_NO;
         *state = conn;
-        const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
-                                                         MHD_HTTP_HEADER_CONTENT_LENGTH);
-        if (length && strtoull(length, NULL, 10) > conn->http->body_bytes_max)
-            return refuse_body(conn);
-        return MHD_YES;
+        const uint64_t length_bytes = content_length(connection);
+        conn->body_too_large = length_bytes > conn->http->body_bytes_max;
+        return length_bytes > HTTP_FORGET_BYTES_MAX ? refuse_body(conn) : MHD_YES;
     }
     if (*upload_bytes > 0) {
-        body_add(conn, upload, *upload_bytes);
+        const size_t length_bytes = *upload_bytes;
         *upload_bytes = 0;
-        return MHD_YES;
+        return body_add(conn, upload, length_bytes);
     }
     if (conn->is_gone)
         return MHD_NO;
