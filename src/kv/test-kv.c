@@ -332,6 +332,27 @@ static void eviction_goes_by_priority_first(void **state)
     kv_sequence_close(kv, cheap);
 }
 
+static void a_page_is_as_dear_as_the_dearest_who_used_it(void **state)
+{
+    (void)state;
+    leave(16, "", 10);
+    struct kv_sequence *dear = open_in("", 90);
+    assert_int_equal(kv_sequence_start(kv, dear, ascending, 17, 20), TARN_OK);
+    assert_int_equal(kv_sequence_resize(kv, dear, 17), TARN_OK);
+    kv_sequence_told(dear);
+    assert_int_equal(kv_sequence_resize(kv, dear, 16), TARN_OK);
+    assert_int_equal(dear->changed_block, 4);
+    kv_sequence_close(kv, dear);
+    leave(16, "other", KV_PRIORITY_DEFAULT);
+    struct kv_sequence *big = open_in("big", KV_PRIORITY_DEFAULT);
+    assert_int_equal(kv_sequence_start(kv, big, ascending, 4, 12 * T), TARN_OK);
+    struct kv_sequence *again = open_in("", 0);
+    assert_int_equal(kv_sequence_start(kv, again, ascending, 16, 16), TARN_OK);
+    assert_int_equal(again->history, 12);
+    kv_sequence_close(kv, big);
+    kv_sequence_close(kv, again);
+}
+
 static void evicting_a_block_takes_what_follows_it(void **state)
 {
     (void)state;
@@ -459,6 +480,7 @@ int main(void)
         TEST(no_room_changes_nothing),
         TEST(eviction_takes_the_least_recently_used_end_of_a_chain_first),
         TEST(eviction_goes_by_priority_first),
+        TEST(a_page_is_as_dear_as_the_dearest_who_used_it),
         TEST(evicting_a_block_takes_what_follows_it),
         TEST(a_block_that_a_late_load_still_writes_gets_another_page),
         TEST(strange_reports_of_transfers_are_refused),

@@ -509,10 +509,11 @@ static enum tarn_status fake_verdict_apply(struct tarn_connector *fake, struct t
         request->computed = (request->offer_block + request->good_count) * FAKE_T;
         request->saved_count = request->offer_block + request->good_count;
         fake->load_count += request->good_count;
+        const bool unsound = fake_chance(&fake->random, fake->knobs.unsound_verdict);
         out_loaded[count++] = (struct tarn_loaded){
             .id = request->id,
             .first_block = request->offer_block,
-            .block_count = request->good_count,
+            .block_count = unsound ? request->offer_count + 1 : request->good_count,
             .asked_count = request->offer_count,
             .status = fails ? TARN_IO : TARN_OK,
         };
@@ -595,6 +596,8 @@ static enum tarn_status fake_quiesce(struct tarn_connector *fake, const uint64_t
                                      uint32_t timeout_ms)
 {
     uint32_t left = 1;
+    if (call_fails(fake, FAKE_QUIESCE))
+        return TARN_IO;
     for (uint32_t i = 0; i <= timeout_ms && left; i++) {
         fake_tick(fake);
         left = 0;
@@ -602,6 +605,11 @@ static enum tarn_status fake_quiesce(struct tarn_connector *fake, const uint64_t
             left += active_count(fake, ids[j]);
     }
     return left ? TARN_AGAIN : TARN_OK;
+}
+
+static int fake_poll_fd(struct tarn_connector *fake)
+{
+    return fake->poll_fd;
 }
 
 const struct tarn_connector_ops *fake_connector_ops(void)
@@ -621,6 +629,7 @@ const struct tarn_connector_ops *fake_connector_ops(void)
         .finished = fake_finished,
         .retired = fake_retired,
         .quiesce = fake_quiesce,
+        .poll_fd = fake_poll_fd,
     };
     return &ops;
 }

@@ -53,6 +53,7 @@ enum fake_call {
     FAKE_TRANSFERS,
     FAKE_FINISHED,
     FAKE_RETIRED,
+    FAKE_QUIESCE,
     FAKE_CALL_COUNT
 };
 
@@ -96,6 +97,7 @@ struct fake_knobs {
     uint32_t drop_save;
     uint32_t lose_object; /* a tick */
     uint32_t unsound_offer;
+    uint32_t unsound_verdict;
     uint32_t delay_max; /* ticks of a transfer */
     uint32_t late_max;  /* ticks of a late one */
     bool load_failure_fails;
@@ -104,6 +106,7 @@ struct fake_knobs {
 struct tarn_connector {
     struct fake_knobs knobs;
     uint64_t random;
+    int poll_fd;
     uint64_t tick;
     uint64_t step_number;
     bool step_open;

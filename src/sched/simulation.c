@@ -109,6 +109,7 @@ static void set_knobs(void)
     knobs->drop_save = chance(600) ? 0 : pick(20, 300);
     knobs->lose_object = chance(600) ? 0 : pick(5, 50);
     knobs->unsound_offer = chance(900) ? 0 : 100;
+    knobs->unsound_verdict = chance(900) ? 0 : 100;
     knobs->load_failure_fails = chance(100);
     const uint32_t error = chance(600) ? 0 : pick(5, 60);
     for (size_t i = 0; i < LENGTH_OF(knobs->error); i++)

@@ -294,7 +294,7 @@ static void saves_of_a_pass_that_failed_are_dropped(void **state)
 static void a_connector_that_fails_costs_the_pool_and_not_the_answer(void **state)
 {
     (void)state;
-    for (int call = 0; call < FAKE_CALL_COUNT; call++) {
+    for (int call = 0; call <= FAKE_RETIRED; call++) {
         fill_pool(30);
         fail_always((enum fake_call)call);
         harness_submit(1, 30, 8);
@@ -332,6 +332,24 @@ static void an_offer_that_cannot_be_is_refused(void **state)
     assert_int_equal(harness.fake.load_count, 0);
 }
 
+static void a_verdict_that_cannot_be_is_not_believed(void **state)
+{
+    (void)state;
+    fill_pool(30);
+    harness.fake.knobs.unsound_verdict = 1000;
+    harness_submit(1, 30, 4);
+    harness_finish(1, 4);
+    assert_int_equal(metric_get(METRIC_CONNECTOR_FAILED), 1);
+    assert_int_equal(metric_get(METRIC_PROMPT_TOKENS_COMPUTED), 30);
+}
+
+static void the_connectors_descriptor_is_handed_on(void **state)
+{
+    (void)state;
+    harness.fake.poll_fd = 42;
+    assert_int_equal(sched_poll_fd(harness.sched), 42);
+}
+
 static void draining_cancels_and_waits_for_transfers_within_its_bound(void **state)
 {
     (void)state;
@@ -343,6 +361,9 @@ static void draining_cancels_and_waits_for_transfers_within_its_bound(void **sta
     assert_false(sched_is_idle(harness.sched));
     assert_int_equal(metric_get(METRIC_REQUESTS_WAITING), 0);
     assert_int_equal(metric_get(METRIC_REQUESTS_RUNNING), 0);
+    fail_always(FAKE_QUIESCE);
+    assert_int_equal(sched_drain(harness.sched, 400), TARN_AGAIN);
+    harness.fake.knobs.error[FAKE_QUIESCE] = 0;
     assert_int_equal(sched_drain(harness.sched, 400), TARN_OK);
     assert_true(sched_is_idle(harness.sched));
 }
@@ -370,6 +391,8 @@ int main(void)
         TEST(saves_of_a_pass_that_failed_are_dropped),
         TEST(a_connector_that_fails_costs_the_pool_and_not_the_answer),
         TEST(an_offer_that_cannot_be_is_refused),
+        TEST(a_verdict_that_cannot_be_is_not_believed),
+        TEST(the_connectors_descriptor_is_handed_on),
         TEST(draining_cancels_and_waits_for_transfers_within_its_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
