@@ -217,15 +217,20 @@ static enum tarn_status pages_create(struct bench *bench)
 
 static enum tarn_status bench_start(struct bench *bench)
 {
-    const struct engine_options options = { .model_path = bench->model_path,
-                                            .ctx_tokens = CTX_TOKENS,
-                                            .batch_tokens_max = BATCH_TOKENS,
-                                            .sequences_max = SEQUENCES,
-                                            .threads = bench->threads,
-                                            .kv_type = bench->kv_type,
-                                            .poll = bench->poll };
+    struct engine_options options = { .model_path = bench->model_path,
+                                      .ctx_tokens = CTX_TOKENS,
+                                      .batch_tokens_max = BATCH_TOKENS,
+                                      .sequences_max = SEQUENCES,
+                                      .threads = bench->threads,
+                                      .kv_type = bench->kv_type,
+                                      .poll = bench->poll };
     TRY(engine_open(&options, &bench->engine));
-    bench->threads = engine_info_of(bench->engine)->threads;
+    if (bench->threads == 0) { /* both sides get that number, and exactly that */
+        bench->threads = engine_info_of(bench->engine)->threads;
+        options.threads = bench->threads;
+        engine_close(TAKE(bench->engine));
+        TRY(engine_open(&options, &bench->engine));
+    }
     const struct reference_options theirs = { .model_path = bench->model_path,
                                               .ctx_tokens = CTX_TOKENS,
                                               .sequences_max = SEQUENCES,

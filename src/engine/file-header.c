@@ -11,7 +11,7 @@
 
 /* Least bytes of an entry and of a tensor: they bound the counts before anything is allocated. */
 enum { ENTRY_BYTES_MIN = 8 + 4 + 1, TENSOR_BYTES_MIN = 8 + 4 + 4 + 8, STRING_BYTES_MIN = 8 };
-enum { ALIGNMENT_DEFAULT_BYTES = 32, NAME_SHOWN_BYTES_MAX = 60 };
+enum { ALIGNMENT_DEFAULT_BYTES = 32 };
 
 static const uint8_t value_bytes[FILE_VALUE_TYPE_COUNT] = {
     [FILE_VALUE_U8] = 1,  [FILE_VALUE_I8] = 1,  [FILE_VALUE_U16] = 2, [FILE_VALUE_I16] = 2,
@@ -19,23 +19,17 @@ static const uint8_t value_bytes[FILE_VALUE_TYPE_COUNT] = {
     [FILE_VALUE_U64] = 8, [FILE_VALUE_I64] = 8, [FILE_VALUE_F64] = 8,
 };
 
-PRINTF_LIKE(3, 4)
-static enum tarn_status refuse(char *reason, enum tarn_status status, const char *format, ...)
+enum tarn_status file_refuse(char *reason, enum tarn_status status, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it was started above */
     (void)vsnprintf(reason, FILE_REASON_BYTES_MAX, format, args);
     va_end(args);
     return status;
 }
 
-/* "%.*s" of a name from the file, so that a long one does not hide the message. */
-#define SHOWN(string)                                                                              \
-    (int)((string).length_bytes < NAME_SHOWN_BYTES_MAX ? (string).length_bytes                     \
-                                                       : NAME_SHOWN_BYTES_MAX),                    \
-        (string).chars
-
-static struct file_string read_string(struct reader *r)
+struct file_string file_string_read(struct reader *r)
 {
     const uint64_t length_bytes = reader_uint(r, 8);
     if (r->failed || length_bytes > r->left_bytes) {
@@ -70,12 +64,12 @@ static void skip_elements(struct reader *r, enum file_value_type type, uint64_t 
     if (count > r->left_bytes / STRING_BYTES_MIN)
         r->failed = true;
     for (uint64_t i = 0; i < count && !r->failed; i++)
-        (void)read_string(r);
+        (void)file_string_read(r);
 }
 
 static enum tarn_status read_entry(struct reader *r, struct file_entry *entry, char *reason)
 {
-    entry->key = read_string(r);
+    entry->key = file_string_read(r);
     uint64_t type = reader_uint(r, 4);
     entry->is_array = type == FILE_VALUE_ARRAY;
     entry->count = 1;
@@ -84,16 +78,16 @@ static enum tarn_status read_entry(struct reader *r, struct file_entry *entry, c
         entry->count = reader_uint(r, 8);
     }
     if (r->failed)
-        return refuse(reason, TARN_CORRUPT, "the metadata ends in the middle of a key");
+        return file_refuse(reason, TARN_CORRUPT, "the metadata ends in the middle of a key");
     if (type >= FILE_VALUE_TYPE_COUNT || type == FILE_VALUE_ARRAY)
-        return refuse(reason, TARN_CORRUPT, "key '%.*s' has a value of unknown type %llu",
-                      SHOWN(entry->key), (unsigned long long)type);
+        return file_refuse(reason, TARN_CORRUPT, "key '%.*s' has a value of unknown type %llu",
+                           FILE_SHOWN(entry->key), (unsigned long long)type);
     entry->type = (enum file_value_type)type;
     entry->bytes = r->next;
     skip_elements(r, entry->type, entry->count);
     if (r->failed)
-        return refuse(reason, TARN_CORRUPT, "the value of key '%.*s' is longer than the file",
-                      SHOWN(entry->key));
+        return file_refuse(reason, TARN_CORRUPT, "the value of key '%.*s' is longer than the file",
+                           FILE_SHOWN(entry->key));
     entry->size_bytes = (size_t)(r->next - entry->bytes);
     return TARN_OK;
 }
@@ -120,23 +114,23 @@ static bool tensor_measure(struct file_tensor *tensor)
 
 static enum tarn_status read_tensor(struct reader *r, struct file_tensor *tensor, char *reason)
 {
-    tensor->name = read_string(r);
+    tensor->name = file_string_read(r);
     tensor->dim_count = (uint32_t)reader_uint(r, 4);
     if (!r->failed && tensor->dim_count > FILE_DIMS_MAX)
-        return refuse(reason, TARN_CORRUPT, "tensor '%.*s' has %u dimensions", SHOWN(tensor->name),
-                      tensor->dim_count);
+        return file_refuse(reason, TARN_CORRUPT, "tensor '%.*s' has %u dimensions",
+                           FILE_SHOWN(tensor->name), tensor->dim_count);
     for (uint32_t i = 0; i < FILE_DIMS_MAX; i++)
         tensor->dims[i] = i < tensor->dim_count ? reader_uint(r, 8) : 1;
     tensor->type = (uint32_t)reader_uint(r, 4);
     tensor->offset_bytes = reader_uint(r, 8);
     if (r->failed)
-        return refuse(reason, TARN_CORRUPT, "the tensor table ends in the middle of an entry");
+        return file_refuse(reason, TARN_CORRUPT, "the tensor table ends in the middle of an entry");
     if (tensor->type >= GGML_TYPE_COUNT || ggml_blck_size((enum ggml_type)tensor->type) == 0)
-        return refuse(reason, TARN_UNSUPPORTED, "tensor '%.*s' has weights of unknown type %u",
-                      SHOWN(tensor->name), tensor->type);
+        return file_refuse(reason, TARN_UNSUPPORTED, "tensor '%.*s' has weights of unknown type %u",
+                           FILE_SHOWN(tensor->name), tensor->type);
     if (!tensor_measure(tensor))
-        return refuse(reason, TARN_CORRUPT, "tensor '%.*s' has an impossible shape",
-                      SHOWN(tensor->name));
+        return file_refuse(reason, TARN_CORRUPT, "tensor '%.*s' has an impossible shape",
+                           FILE_SHOWN(tensor->name));
     return TARN_OK;
 }
 
@@ -147,19 +141,21 @@ static enum tarn_status place_tensors(struct file_header *header, uint64_t file_
     uint32_t alignment = ALIGNMENT_DEFAULT_BYTES;
     const enum tarn_status status = file_header_u32(header, "general.alignment", &alignment);
     if (status == TARN_CORRUPT || alignment == 0 || (alignment & (alignment - 1)) != 0)
-        return refuse(reason, TARN_CORRUPT, "general.alignment is no power of two");
+        return file_refuse(reason, TARN_CORRUPT, "general.alignment is no power of two");
     const uint64_t start = (header->size_bytes + alignment - 1) / alignment * alignment;
 
     for (size_t i = 0; i < header->tensor_count; i++) {
         struct file_tensor *tensor = &header->tensors[i];
         if (tensor->offset_bytes % alignment != 0)
-            return refuse(reason, TARN_CORRUPT, "tensor '%.*s' does not lie at a multiple of %u",
-                          SHOWN(tensor->name), alignment);
+            return file_refuse(reason, TARN_CORRUPT,
+                               "tensor '%.*s' does not lie at a multiple of %u",
+                               FILE_SHOWN(tensor->name), alignment);
         if (start > file_bytes || tensor->offset_bytes > file_bytes - start ||
             tensor->size_bytes > file_bytes - start - tensor->offset_bytes)
-            return refuse(reason, TARN_CORRUPT,
-                          "the file is cut short: it has %llu bytes, and tensor '%.*s' ends later",
-                          (unsigned long long)file_bytes, SHOWN(tensor->name));
+            return file_refuse(
+                reason, TARN_CORRUPT,
+                "the file is cut short: it has %llu bytes, and tensor '%.*s' ends later",
+                (unsigned long long)file_bytes, FILE_SHOWN(tensor->name));
         tensor->offset_bytes += start;
     }
     return TARN_OK;
@@ -180,17 +176,17 @@ static enum tarn_status read_start(struct reader *r, struct file_header *header,
     reader_bytes(r, magic, sizeof(magic));
     header->version = (uint32_t)reader_uint(r, 4);
     if (r->failed || memcmp(magic, "GGUF", sizeof(magic)) != 0)
-        return refuse(reason, TARN_CORRUPT, "it is not a GGUF file");
+        return file_refuse(reason, TARN_CORRUPT, "it is not a GGUF file");
     if (header->version != 2 && header->version != 3)
-        return refuse(reason, TARN_UNSUPPORTED, "it is GGUF version %u; versions 2 and 3 are read",
-                      header->version);
+        return file_refuse(reason, TARN_UNSUPPORTED,
+                           "it is GGUF version %u; versions 2 and 3 are read", header->version);
     const uint64_t tensor_count = reader_uint(r, 8);
     const uint64_t entry_count = reader_uint(r, 8);
     if (r->failed || entry_count > r->left_bytes / ENTRY_BYTES_MIN ||
         tensor_count > r->left_bytes / TENSOR_BYTES_MIN)
-        return refuse(reason, TARN_CORRUPT,
-                      "it says it has %llu keys and %llu tensors, which its bytes cannot hold",
-                      (unsigned long long)entry_count, (unsigned long long)tensor_count);
+        return file_refuse(reason, TARN_CORRUPT,
+                           "it says it has %llu keys and %llu tensors, which its bytes cannot hold",
+                           (unsigned long long)entry_count, (unsigned long long)tensor_count);
     header->entry_count = (size_t)entry_count;
     header->tensor_count = (size_t)tensor_count;
     return TARN_OK;
@@ -250,7 +246,7 @@ const struct file_tensor *file_header_tensor(const struct file_header *header, c
     return NULL;
 }
 
-static struct reader entry_reader(const struct file_entry *entry)
+struct reader file_entry_reader(const struct file_entry *entry)
 {
     return reader_init(entry->bytes, entry->size_bytes);
 }
@@ -265,7 +261,7 @@ enum tarn_status file_header_u32(const struct file_header *header, const char *k
     if (entry->is_array || type == FILE_VALUE_F32 || type == FILE_VALUE_F64 ||
         type == FILE_VALUE_STRING)
         return TARN_CORRUPT;
-    struct reader r = entry_reader(entry);
+    struct reader r = file_entry_reader(entry);
     const uint64_t value = reader_uint(&r, value_bytes[type]);
     const bool is_signed = type == FILE_VALUE_I8 || type == FILE_VALUE_I16 ||
                            type == FILE_VALUE_I32 || type == FILE_VALUE_I64;
@@ -297,89 +293,7 @@ enum tarn_status file_header_string(const struct file_header *header, const char
         return TARN_MISS;
     if (entry->is_array || entry->type != FILE_VALUE_STRING)
         return TARN_CORRUPT;
-    struct reader r = entry_reader(entry);
-    *out_value = read_string(&r);
+    struct reader r = file_entry_reader(entry);
+    *out_value = file_string_read(&r);
     return TARN_OK;
-}
-
-/* What libllama's vocabulary reader expects under a key. */
-struct vocabulary_rule {
-    const char *key;
-    enum file_value_type type;
-    bool is_array;
-    bool per_token; /* as long as the list of tokens */
-};
-
-static const struct vocabulary_rule vocabulary_rules[] = {
-    { "tokenizer.ggml.model", FILE_VALUE_STRING, false, false },
-    { "tokenizer.ggml.pre", FILE_VALUE_STRING, false, false },
-    { "tokenizer.ggml.tokens", FILE_VALUE_STRING, true, true },
-    { "tokenizer.ggml.scores", FILE_VALUE_F32, true, true },
-    { "tokenizer.ggml.token_type", FILE_VALUE_I32, true, true },
-    { "tokenizer.ggml.merges", FILE_VALUE_STRING, true, false },
-    { "tokenizer.ggml.precompiled_charsmap", FILE_VALUE_U8, true, false },
-    { "tokenizer.ggml.add_bos_token", FILE_VALUE_BOOL, false, false },
-    { "tokenizer.ggml.add_eos_token", FILE_VALUE_BOOL, false, false },
-    { "tokenizer.ggml.add_sep_token", FILE_VALUE_BOOL, false, false },
-    { "tokenizer.ggml.add_space_prefix", FILE_VALUE_BOOL, false, false },
-    { "tokenizer.ggml.remove_extra_whitespaces", FILE_VALUE_BOOL, false, false },
-    { "tokenizer.chat_template", FILE_VALUE_STRING, false, false },
-};
-
-static enum tarn_status check_pieces(const struct file_entry *tokens, size_t piece_bytes_max,
-                                     char *reason)
-{
-    struct reader r = entry_reader(tokens);
-    for (uint64_t i = 0; i < tokens->count; i++) {
-        if (read_string(&r).length_bytes > piece_bytes_max)
-            return refuse(reason, TARN_CORRUPT, "token %llu is longer than %zu bytes",
-                          (unsigned long long)i, piece_bytes_max);
-    }
-    return TARN_OK;
-}
-
-/* Every key "tokenizer.ggml....token_id" is a number inside the vocabulary. */
-static enum tarn_status check_special_tokens(const struct file_header *header, uint64_t token_count,
-                                             char *reason)
-{
-    static const char prefix[] = "tokenizer.ggml.";
-    static const char suffix[] = "_token_id";
-    for (size_t i = 0; i < header->entry_count; i++) {
-        const struct file_entry *entry = &header->entries[i];
-        const size_t length_bytes = entry->key.length_bytes;
-        if (length_bytes < sizeof(prefix) + sizeof(suffix) ||
-            memcmp(entry->key.chars, prefix, sizeof(prefix) - 1) != 0 ||
-            memcmp(entry->key.chars + length_bytes - (sizeof(suffix) - 1), suffix,
-                   sizeof(suffix) - 1) != 0)
-            continue;
-        struct reader r = entry_reader(entry);
-        if (entry->is_array || entry->type != FILE_VALUE_U32 || reader_uint(&r, 4) >= token_count)
-            return refuse(reason, TARN_CORRUPT, "key '%.*s' names no token", SHOWN(entry->key));
-    }
-    return TARN_OK;
-}
-
-enum tarn_status file_header_check_vocabulary(const struct file_header *header,
-                                              size_t piece_bytes_max,
-                                              char reason[FILE_REASON_BYTES_MAX])
-{
-    const struct file_entry *tokens = file_header_find(header, "tokenizer.ggml.tokens");
-    if (!tokens || !file_header_find(header, "tokenizer.ggml.model") || tokens->count == 0 ||
-        tokens->count > INT32_MAX)
-        return refuse(reason, TARN_CORRUPT, "it has no tokenizer");
-    for (size_t i = 0; i < LENGTH_OF(vocabulary_rules); i++) {
-        const struct vocabulary_rule *rule = &vocabulary_rules[i];
-        const struct file_entry *entry = file_header_find(header, rule->key);
-        if (!entry)
-            continue;
-        if (entry->type != rule->type || entry->is_array != rule->is_array)
-            return refuse(reason, TARN_CORRUPT, "key '%s' has a value of the wrong type",
-                          rule->key);
-        if (rule->per_token && entry->count != tokens->count)
-            return refuse(reason, TARN_CORRUPT, "key '%s' has %llu values for %llu tokens",
-                          rule->key, (unsigned long long)entry->count,
-                          (unsigned long long)tokens->count);
-    }
-    TRY(check_pieces(tokens, piece_bytes_max, reason));
-    return check_special_tokens(header, tokens->count, reason);
 }

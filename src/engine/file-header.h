@@ -13,8 +13,9 @@
 #define ENGINE_FILE_HEADER_H
 
 #include "base/base.h"
+#include "base/cursor.h"
 
-enum { FILE_DIMS_MAX = 4, FILE_REASON_BYTES_MAX = 200 };
+enum { FILE_DIMS_MAX = 4, FILE_REASON_BYTES_MAX = 200, FILE_SHOWN_BYTES_MAX = 60 };
 
 /* Types of values, numbered as in the file. */
 enum file_value_type {
@@ -91,13 +92,19 @@ NODISCARD enum tarn_status file_header_f32(const struct file_header *header, con
 NODISCARD enum tarn_status file_header_string(const struct file_header *header, const char *key,
                                               struct file_string *out_value);
 
-/* Check what libllama takes on trust when it reads a vocabulary: the types and lengths of the
- * tokenizer's arrays, and that no token is longer than `piece_bytes_max`. CORRUPT, with a reason.
- */
-NODISCARD enum tarn_status file_header_check_vocabulary(const struct file_header *header,
-                                                        size_t piece_bytes_max,
-                                                        char reason[FILE_REASON_BYTES_MAX]);
-
 bool file_string_equal(struct file_string string, const char *chars);
+
+/* For further checks of a file: its entries' bytes, strings one after the other in them, and a
+ * reason in words, whose status is returned. */
+struct reader file_entry_reader(const struct file_entry *entry);
+struct file_string file_string_read(struct reader *r);
+PRINTF_LIKE(3, 4)
+enum tarn_status file_refuse(char *reason, enum tarn_status status, const char *format, ...);
+
+/* "%.*s" of a name from the file, cut so that a long one does not hide the message. */
+#define FILE_SHOWN(string)                                                                         \
+    (int)((string).length_bytes < FILE_SHOWN_BYTES_MAX ? (string).length_bytes                     \
+                                                       : FILE_SHOWN_BYTES_MAX),                    \
+        (string).chars
 
 #endif

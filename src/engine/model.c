@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "engine/attend.h"
 #include "engine/engine.h"
+#include "engine/file-vocabulary.h"
 
 enum { KEY_BYTES_MAX = 160, TENSOR_ALIGNMENT_BYTES = 32 };
 
@@ -481,8 +482,7 @@ static enum tarn_status check_tokenizer(const struct model *model)
 {
     const struct file_header *header = &model->parts[0].header;
     char reason[FILE_REASON_BYTES_MAX] = "";
-    const enum tarn_status status =
-        file_header_check_vocabulary(header, ENGINE_PIECE_BYTES_MAX, reason);
+    const enum tarn_status status = file_vocabulary_check(header, ENGINE_PIECE_BYTES_MAX, reason);
     if (status != TARN_OK) {
         log_error("%s: %s", model_path(model), reason);
         return status;
