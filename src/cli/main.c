@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/pool.h"
 #include "config/option.h"
 
 enum { OUTPUT_BYTES_MAX = 1 << 20 };
@@ -12,6 +13,7 @@ enum { OUTPUT_BYTES_MAX = 1 << 20 };
 const struct command commands[] = {
     { "serve", "MODEL.gguf [options]", "serve a model over an OpenAI-compatible HTTP API",
       serve_command },
+    { "pool", "stat|ls [PATH]", "what a pool holds, and whether it is valid", pool_command },
     { "bench", "WHAT [options]", "measure a part beside what it competes with", bench_command },
 };
 const size_t command_count = LENGTH_OF(commands);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "store/local/pool.h"
+#include "store/local/inspect.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -311,14 +311,10 @@ static void a_reader_without_a_slot_reads_and_cannot_write(void **state)
     store_close(store);
 }
 
-static void a_flipped_byte_is_never_served_and_is_quarantined(void **state)
+/* Find a page's bytes in the file and change one. */
+static void page_corrupt(uint32_t number)
 {
-    (void)state;
-    struct store *store = pool_with(POOL_MIB, false);
-    const struct store_key key = key_of(name(store, "n"), 1);
-    assert_int_equal(put(store, key), TARN_OK);
-    /* find the page's bytes in the file and change one */
-    page_make(page_bytes, PAGE_BYTES, 1);
+    page_make(page_bytes, PAGE_BYTES, number);
     const int fd = open(pool_path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
     bool changed = false;
@@ -333,6 +329,15 @@ static void a_flipped_byte_is_never_served_and_is_quarantined(void **state)
     }
     assert_true(changed);
     (void)close(fd);
+}
+
+static void a_flipped_byte_is_never_served_and_is_quarantined(void **state)
+{
+    (void)state;
+    struct store *store = pool_with(POOL_MIB, false);
+    const struct store_key key = key_of(name(store, "n"), 1);
+    assert_int_equal(put(store, key), TARN_OK);
+    page_corrupt(1);
     const int64_t before = metric_get(METRIC_POOL_QUARANTINED);
     assert_int_equal(get(store, key), TARN_CORRUPT);
     assert_int_equal(metric_get(METRIC_POOL_QUARANTINED), before + 1);
@@ -395,6 +400,63 @@ static void a_child_cannot_touch_its_parents_leases(void **state)
     store_lease_release(lease);
     assert_int_equal(store_remove(store, &key), TARN_OK);
     store_close(store);
+}
+
+static void an_inspection_tells_what_is_there_and_what_is_damaged(void **state)
+{
+    (void)state;
+    struct inspection *inspection = NULL;
+    struct text text;
+    text_init(&text, 1 << 16);
+    assert_int_equal(inspection_open(pool_path, &inspection), TARN_MISS);
+    struct store *store = pool_with(POOL_MIB, false);
+    const uint32_t space = name(store, "tarn/\tm/w1r0");
+    for (uint32_t i = 0; i < 10; i++)
+        assert_int_equal(put(store, key_of(space, i)), TARN_OK);
+    assert_int_equal(inspection_open(pool_path, &inspection), TARN_OK);
+    inspection_refresh(inspection, true);
+    assert_true(inspection_is_sound(inspection));
+    assert_int_equal(inspection_print_stat(inspection, &text), TARN_OK);
+    assert_non_null(strstr(text_chars(&text), "pages       10 committed, 1.0 MiB"));
+    assert_non_null(strstr(text_chars(&text), "processes   1 of 64"));
+    assert_non_null(
+        strstr(text_chars(&text), "     100 KiB        1        20        10        1.0"));
+    assert_non_null(strstr(text_chars(&text), "verified    10 pages, 0 failed"));
+    assert_non_null(strstr(text_chars(&text), "verdict     valid"));
+    text_deinit(&text);
+    assert_int_equal(inspection_print_names(inspection, &text), TARN_NO_SPACE);
+    text_init(&text, 1 << 16);
+    assert_int_equal(inspection_print_names(inspection, &text), TARN_OK);
+    assert_non_null(strstr(text_chars(&text), "        10        1.0  tarn/?m/w1r0\n"));
+    text_deinit(&text);
+
+    page_corrupt(3);
+    text_init(&text, 1 << 16);
+    inspection_refresh(inspection, false);
+    assert_true(inspection_is_sound(inspection));
+    inspection_refresh(inspection, true);
+    assert_false(inspection_is_sound(inspection));
+    assert_int_equal(inspection_print_stat(inspection, &text), TARN_OK);
+    assert_non_null(strstr(text_chars(&text), "NOT VALID: 1 faults, the first: a page failed"));
+    text_deinit(&text);
+    inspection_close(inspection);
+    store_close(store);
+}
+
+static enum tarn_status inspect_once(void)
+{
+    struct inspection *inspection = NULL;
+    TRY(inspection_open(pool_path, &inspection));
+    inspection_refresh(inspection, true);
+    inspection_close(inspection);
+    return TARN_OK;
+}
+
+static void an_inspection_survives_every_failed_allocation(void **state)
+{
+    (void)state;
+    store_close(pool_with(POOL_MIB, false));
+    assert_true(fault_sweep(inspect_once) >= 5);
 }
 
 /* ---- opening what is no pool ---- */
@@ -550,6 +612,8 @@ int main(void)
         POOL_TEST(a_flipped_byte_is_never_served_and_is_quarantined),
         POOL_TEST(a_removed_file_is_noticed_and_replaced),
         POOL_TEST(a_child_cannot_touch_its_parents_leases),
+        POOL_TEST(an_inspection_tells_what_is_there_and_what_is_damaged),
+        POOL_TEST(an_inspection_survives_every_failed_allocation),
         POOL_TEST(a_file_of_random_bytes_is_refused_and_left_alone),
         POOL_TEST(an_empty_file_is_refused),
         POOL_TEST(a_pool_of_another_version_is_refused),
