@@ -384,6 +384,7 @@ static void probe_run(struct core *core, const struct leader_probe *probe, struc
     const size_t group_count = core->layout->group_count;
     const uint64_t share = probe->block_count * group_count / LEADER_LEASES_MAX;
     size_t batch = core->settings.batch_pages;
+    ASSERT(group_count > 0);
     if (share >= batch)
         batch = (size_t)share + group_count;
     const size_t batch_blocks = batch < group_count ? 1 : batch / group_count;

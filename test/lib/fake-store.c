@@ -300,7 +300,7 @@ static void item_put(struct fake_pages *pages, struct store_item *item)
     page->namespace_index = item->key.namespace_index;
     page->digest = item->key.digest;
     page->size_bytes = item_bytes(item);
-    page->bytes = malloc(page->size_bytes);
+    page->bytes = malloc(page->size_bytes + 1);
     ASSERT(page->bytes);
     uint64_t at = 0;
     for (uint32_t i = 0; i < item->span_count; i++) {
