@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "serve/server.h"
+#include "store/local/guard.h"
 
 int main(int argc, char **argv)
 {
@@ -12,5 +13,7 @@ int main(int argc, char **argv)
         log_error("%s", options.error);
         return 2;
     }
+    if (guard_install() != TARN_OK)
+        return 1;
     return serve_run(&options, tarn_connector_ops(TARN_ABI_VERSION)) == TARN_OK ? 0 : 1;
 }

@@ -5,6 +5,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 
 from lib.server import FakeServer, nothing_is_held, prompt_tokens_add_up, wait_for
 from lib.tap import Tap
@@ -155,6 +156,25 @@ def _():
         evicted = [server.metrics()["tarn_pool_evicted_pages_total"] for server in (first, second)]
         assert sum(evicted) > 50, evicted
         assert second.metrics()[SOURCE.format("pool")] > 1000
+
+
+@tap.case("a pool file that is cut short under its servers ends none of them")
+def _():
+    with pool() as name, FakeServer(pool=name) as first, FakeServer(pool=name) as second:
+        prompt = "cut " * 100
+        text, _ = cached(first, prompt)
+        saves_retired(first)
+        assert cached(second, prompt) == (text, 384)
+        os.truncate(name.split(",")[0], 0)
+        for turn in range(5):
+            for server in (first, second):
+                assert cached(server, "head " * 60 + f"echo:{turn}|")[0] == str(turn)
+                assert cached(server, prompt)[0] == text
+        for server in (first, second):
+            wait_for(lambda s=server: cached(s, f"{time.monotonic()} " * 10) and
+                     s.metrics()["tarn_pool_inert"] == 1, 10, "it leaves the pool")
+            assert "cut short" in server.log and nothing_is_held(server.metrics())
+            assert server.stop() == 0
 
 
 def refused_start(arguments, *parts, **named):

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "config/option.h"
 #include "serve/server.h"
+#include "store/local/guard.h"
 
 enum { OUTPUT_BYTES_MAX = 1 << 20 };
 
@@ -45,6 +46,8 @@ int serve_command(int argc, char **argv)
         log_error("which model? usage: tarn serve MODEL.gguf [options]");
         return EXIT_STATUS_USAGE;
     }
+    if (guard_install() != TARN_OK)
+        return EXIT_STATUS_FAILED;
     const struct tarn_connector_ops *connector = tarn_connector_ops(TARN_ABI_VERSION);
     return serve_run(&options, connector) == TARN_OK ? EXIT_STATUS_OK : EXIT_STATUS_FAILED;
 }

@@ -78,6 +78,8 @@
       "Pages this process evicted from the pool")                                                  \
     X(POOL_QUARANTINED, COUNTER, "tarn_pool_quarantined_pages_total", "",                          \
       "Pages this process quarantined because their checksum failed")                              \
+    X(POOL_BROKEN, COUNTER, "tarn_pool_broken_mappings_total", "",                                 \
+      "Mapped pools that were left because the memory under them went away")                       \
     X(POOL_INERT, GAUGE, "tarn_pool_inert", "",                                                    \
       "1 when the pool is off or does nothing: see the log")
 

@@ -20,6 +20,11 @@ enum tarn_status thread_start(struct thread *thread, const char *name, void (*ru
     thread->run = run;
     thread->context = context;
     sigfillset(&all);
+    /* Raised by what a thread itself does: blocked, they would end the process past any handler. */
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int error = pthread_create(&thread->id, NULL, thread_main, thread);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

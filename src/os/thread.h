@@ -16,7 +16,8 @@ struct thread {
 };
 
 /* `name`: at most 15 characters, as tools show it. `run` is called once, in the new thread; all
- * signals are blocked there. IO: the system has no more threads to give (logged). */
+ * signals but those of faults are blocked there. IO: the system has no more threads to give
+ * (logged). */
 NODISCARD enum tarn_status thread_start(struct thread *thread, const char *name,
                                         void (*run)(void *context), void *context);
 

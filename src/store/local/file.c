@@ -13,6 +13,7 @@
 #include "os/file.h"
 #include "os/lock.h"
 #include "store/local/create.h"
+#include "store/local/guard.h"
 
 /* Beyond any data, so that no other program's lock on a part of the file means a process slot. */
 static const uint64_t LOCK_OFFSET = UINT64_C(1) << 62;
@@ -92,6 +93,8 @@ static enum tarn_status directory_open(const struct pool_place *place, int *out_
 
 void file_close(struct pool_file *file)
 {
+    guard_remove(file->metadata);
+    guard_remove(file->data);
     if (file->metadata)
         (void)munmap(file->metadata, file->geometry.data_offset);
     if (file->data)
@@ -126,8 +129,10 @@ static void *map(const struct pool_file *file, uint64_t offset, uint64_t size_by
     void *at = mmap(NULL, size_bytes, protection, MAP_SHARED, file->fd, (off_t)offset);
     if (at == MAP_FAILED)
         return NULL;
-    if (madvise(at, size_bytes, MADV_DONTFORK) == 0)
+    if (madvise(at, size_bytes, MADV_DONTFORK) == 0) {
+        guard_add(at, size_bytes);
         return at;
+    }
     (void)munmap(at, size_bytes);
     return NULL;
 }
@@ -239,7 +244,13 @@ enum tarn_status file_open(const struct pool_place *place, struct pool_file *out
 bool file_is_lost(const struct pool_file *file)
 {
     struct stat stat;
-    return fstat(file->fd, &stat) != 0 || stat.st_nlink == 0;
+    if (fstat(file->fd, &stat) != 0 || stat.st_nlink == 0)
+        return true;
+    /* Cut short: a write may have made it longer again, but not as long. */
+    const uint64_t end =
+        file->geometry.data_offset + (uint64_t)file->geometry.frame_count * POOL_FRAME_BYTES;
+    return (uint64_t)stat.st_size < end || guard_is_broken(file->metadata) ||
+           guard_is_broken(file->data);
 }
 
 /* ---- locks ---- */

@@ -49,7 +49,7 @@ void file_close(struct pool_file *file);
 /* In a child after fork: let go of the descriptors; the mapping is not there. */
 void file_abandon(struct pool_file *file);
 
-/* Whether its name is gone, or names another file. */
+/* Whether its name is gone, or the memory under its mapping (guard.h). */
 bool file_is_lost(const struct pool_file *file);
 
 /* Alone with the image (init byte): wait up to `wait_ms` for another opener. */

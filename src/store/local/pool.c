@@ -77,8 +77,8 @@ static struct local_store *local(struct store *store)
 static void pool_replace(struct local_store *store, uint64_t now_ns)
 {
     if (store->pool) {
-        log_warn("pool: %s/%s was removed; leaving it for a new one", store->place.directory,
-                 store->place.name);
+        log_warn("pool: %s/%s was removed or cut short; leaving it for a new one",
+                 store->place.directory, store->place.name);
         pool_drop(store->pool);
         store->pool = NULL;
     }
