@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "obs/metric.h"
+#include "sched/sched.h"
 
 /* One group, one region: the page of engine.h, [layer][k|v][token][kv head][dim], whole. */
 static enum tarn_status layout_register(const struct serve_pool *pool,
@@ -48,13 +49,17 @@ static enum tarn_status connector_open(const struct options *options,
     const struct engine_info *info = engine_info_of(engine);
     const struct tarn_kv_format format = engine_kv_format(engine);
     const char *model_key = option_text(options, OPTION_MODEL_KEY);
+    const struct sched_options limits = {
+        .waiting_max = (uint32_t)option_number(options, OPTION_MAX_WAITING),
+        .batch_size_max = info->sequences_max,
+    };
     const struct tarn_engine_desc desc = {
         .size = sizeof(desc),
         .name = "tarn serve",
         .model_key = model_key ? model_key : info->model_key,
         .format = &format,
         .flags = TARN_ENGINE_BLOCK_REUSE | TARN_ENGINE_ROLLS_BACK,
-        .request_count_max = (uint32_t)option_number(options, OPTION_MAX_WAITING),
+        .request_count_max = sched_request_count_max(&limits),
         .request_tokens_max = info->ctx_tokens,
     };
     const struct tarn_connector_options connector_options = {
