@@ -107,7 +107,8 @@ enum loop_health loop_health_of(const struct loop *loop)
     const uint64_t progress_ns = atomic_load(&loop->progress_ns);
     const uint64_t now_ns = clock_now_ns();
     const bool has_work = atomic_load(&loop->job_count) > 0;
-    if (has_work && now_ns > progress_ns + LOOP_STALL_MS * NS_PER_MS)
+    const uint32_t stall_ms = loop->options.stall_ms ? loop->options.stall_ms : LOOP_STALL_MS;
+    if (has_work && now_ns > progress_ns + stall_ms * NS_PER_MS)
         return LOOP_STALLED;
     return LOOP_HEALTHY;
 }

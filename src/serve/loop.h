@@ -22,6 +22,7 @@ struct loop_options {
     struct sched *sched;   /* borrowed; the loop's alone between start and stop */
     uint32_t jobs_max;     /* alive at once */
     uint32_t batch_size_max;
+    uint32_t stall_ms;   /* 0: LOOP_STALL_MS */
     struct wakeup *news; /* signalled when jobs have news */
 };
 
@@ -45,7 +46,7 @@ uint32_t loop_job_count(const struct loop *loop);
 
 enum loop_health { LOOP_HEALTHY, LOOP_STALLED, LOOP_DEAD };
 
-/* Any thread. Stalled: there is work, and no batch was finished for LOOP_STALL_MS. */
+/* Any thread. Stalled: there is work, and no batch was finished for stall_ms. */
 enum { LOOP_STALL_MS = 30000 };
 enum loop_health loop_health_of(const struct loop *loop);
 
