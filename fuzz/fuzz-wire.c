@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A message from another rank that is accepted can be read to its end, and nothing is left. The
- * first byte chooses the kind and the number of groups. */
+ * first byte chooses the kind and the shape of blocks. */
 #include "connector/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
@@ -30,7 +30,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
         return 0;
     const enum wire_kind kind = (enum wire_kind)(data[0] % 3 + 1);
     const struct tarn_bytes bytes = { data + 1, size_bytes - 1 };
-    if (wire_open(bytes, kind, data[0] / 3, &reader) != TARN_OK)
+    const struct wire_shape shape = { data[0] / 3 % 8, data[0] / 24 * 8 };
+    if (wire_open(bytes, kind, shape, &reader) != TARN_OK)
         return 0;
     if (kind == WIRE_METADATA) {
         metadata_read(&reader);

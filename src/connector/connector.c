@@ -188,6 +188,7 @@ static void leader_start(struct core *core)
         .saves = settings->role != TARN_ROLE_CONSUMER,
         .can_rewind = settings->can_rewind,
         .save_generated = settings->save_generated,
+        .verify_tokens = settings->verify_tokens,
         .fail_short = settings->fail_short,
     };
     leader_init(&core->leader, &config);
@@ -214,6 +215,7 @@ static enum tarn_status worker_start(struct core *core)
         .wakeup = &core->wakeup,
         .leader = &core->leader,
         .rank = settings->rank,
+        .extra_bytes = settings_extra_bytes(settings, core->layout),
         .batch_pages = settings->batch_pages,
         .save_queue_pages_max = settings->save_queue_pages_max,
         .pinned_bytes_max = pinned_bytes_max(core),

@@ -138,16 +138,15 @@ static enum tarn_status pages_reserve(const struct leader *leader, struct leader
 static enum tarn_status part_reserve(struct leader *leader, struct leader_request *request,
                                      const struct tarn_step_request *part, size_t *message_bytes)
 {
-    const uint32_t group_count = groups_of(leader);
     TRY(tokens_reserve(request, request->token_count + part->token_count));
     TRY(chain_reserve(&request->chain, request->token_count + part->token_count));
     TRY(pages_reserve(leader, request,
                       part->block_count ? part->first_block + part->block_count : 0));
     if (part->load)
-        *message_bytes += wire_load_bytes(group_count, request->offer_count);
+        *message_bytes += wire_load_bytes(leader_shape(leader), request->offer_count);
     const uint64_t complete = blocks_complete(leader, request, part);
     if (complete > request->saved_blocks)
-        *message_bytes += wire_save_bytes(group_count, complete - request->saved_blocks);
+        *message_bytes += wire_save_bytes(leader_shape(leader), complete - request->saved_blocks);
     return TARN_OK;
 }
 
@@ -182,6 +181,16 @@ static void part_apply(struct leader *leader, struct leader_request *request,
     request->scheduled = part->scheduled_tokens;
 }
 
+static void block_write(const struct leader *leader, const struct leader_request *request,
+                        uint64_t block, struct wire_writer *writer)
+{
+    const uint32_t tokens_per_block = leader->config.layout->tokens_per_block;
+    const struct chain *chain = &request->chain;
+    wire_add_block(writer, &chain->blocks[block], &request->pages[block * groups_of(leader)]);
+    wire_add_extra(writer, block ? &chain->blocks[block - 1] : &chain->seed,
+                   request->tokens + block * tokens_per_block, tokens_per_block);
+}
+
 static void load_write(struct leader *leader, struct leader_request *request,
                        struct wire_writer *writer)
 {
@@ -189,7 +198,7 @@ static void load_write(struct leader *leader, struct leader_request *request,
     const uint64_t end = request->offer_first + request->offer_count;
     wire_add_load(writer, request->id, request->offer_first, (uint32_t)request->offer_count);
     for (uint64_t block = request->offer_first; block < end; block++)
-        wire_add_block(writer, &request->chain.blocks[block], &request->pages[block * group_count]);
+        block_write(leader, request, block, writer);
     request->state = LEADER_LOADING;
     request->ranks_reported = 0;
     request->good_count = request->offer_count;
@@ -222,8 +231,7 @@ static void saves_write(struct leader *leader, struct leader_request *request,
            block_is_whole(leader, request, request->saved_blocks)) {
         const uint64_t block = request->saved_blocks++;
         wire_add_save(writer, request->id, block);
-        wire_add_block(writer, &request->chain.blocks[block],
-                       &request->pages[block * groups_of(leader)]);
+        block_write(leader, request, block, writer);
         request->transfer_count += groups_of(leader);
     }
 }
@@ -248,7 +256,7 @@ enum tarn_status leader_step(struct leader *leader, const struct tarn_step *step
                              struct tarn_bytes *out_metadata)
 {
     TRY(step_check(leader, step));
-    struct wire_writer writer = wire_begin(&leader->metadata, groups_of(leader));
+    struct wire_writer writer = wire_begin(&leader->metadata, leader_shape(leader));
     for (size_t i = 0; i < step->request_count; i++) {
         struct leader_request *request = leader_find(leader, step->requests[i].id);
         part_apply(leader, request, &step->requests[i]);
@@ -302,8 +310,8 @@ void leader_step_lose(struct leader *leader)
     struct wire_reader reader;
     if (leader->accepted_number >= leader->step_number)
         return;
-    const enum tarn_status opened =
-        wire_open(wire_buffer_bytes(&leader->metadata), WIRE_METADATA, groups_of(leader), &reader);
+    const enum tarn_status opened = wire_open(wire_buffer_bytes(&leader->metadata), WIRE_METADATA,
+                                              leader_shape(leader), &reader);
     ASSERT(opened == TARN_OK); /* our own, of the last step */
     for (uint32_t i = 0; i < reader.counts[0]; i++)
         load_lose(leader, &reader);

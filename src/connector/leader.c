@@ -26,6 +26,16 @@ void leader_drop_offer(struct leader_request *request)
     request->state = LEADER_IDLE;
 }
 
+struct wire_shape leader_shape(const struct leader *leader)
+{
+    const struct layout *layout = leader->config.layout;
+    return (struct wire_shape){
+        .group_count = (uint32_t)layout->group_count,
+        .extra_bytes =
+            leader->config.verify_tokens ? wire_extra_bytes(layout->tokens_per_block) : 0,
+    };
+}
+
 static void request_destroy(struct leader_request *request)
 {
     if (!request)
@@ -345,7 +355,7 @@ static enum tarn_status leader_check_report(const struct leader *leader, struct 
                                             struct wire_reader *out_reader)
 {
     struct wire_reader check;
-    TRY(wire_open(bytes, WIRE_REPORT, 0, &check));
+    TRY(wire_open(bytes, WIRE_REPORT, WIRE_NO_BLOCKS, &check));
     *out_reader = check;
     if (check.rank >= leader->config.rank_count)
         return TARN_CORRUPT;
@@ -373,7 +383,7 @@ enum tarn_status leader_verdict(struct leader *leader, const struct tarn_bytes *
     }
     TRY(wire_buffer_reserve(&leader->verdict, wire_header_bytes() + wire_items_bytes(item_count)));
 
-    struct wire_writer verdict = wire_begin(&leader->verdict, 0);
+    struct wire_writer verdict = wire_begin(&leader->verdict, WIRE_NO_BLOCKS);
     for (size_t i = 0; i < report_count; i++) {
         if (reports[i].size_bytes == 0)
             continue;

@@ -34,6 +34,7 @@ struct leader_config {
     bool saves;
     bool can_rewind;     /* takes offers that start before `computed` */
     bool save_generated; /* blocks with tokens beyond the prompt */
+    bool verify_tokens;  /* metadata carries each block's tokens and parent */
     bool fail_short;     /* a load that falls short ends its request */
 };
 
@@ -146,6 +147,9 @@ void leader_save_ended(struct leader *leader, uint64_t id, uint64_t block,
 
 /* One page of a load or save is no longer touched, and the engine knows. */
 void leader_page_released(struct leader *leader, uint64_t id);
+
+/* Of this leader's metadata. */
+struct wire_shape leader_shape(const struct leader *leader);
 
 /* NULL: not known. */
 struct leader_request *leader_find(const struct leader *leader, uint64_t id);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "connector/abi.h"
 #include "connector/gate.h"
+#include "connector/wire.h"
 #include "layout/fingerprint.h"
 #include "os/clock.h"
 
@@ -71,11 +72,7 @@ static enum tarn_status choices_take(struct settings *settings,
     TRY(number_take("load_failure", options->load_failure, 0, TARN_LOAD_FAIL, &ignored));
     TRY(number_take("save_generated", options->save_generated, 0, TARN_SETTING_ON, &ignored));
     TRY(number_take("verify_tokens", options->verify_tokens, 0, TARN_SETTING_ON, &ignored));
-    if (options->verify_tokens == TARN_SETTING_ON) {
-        log_error("verify_tokens is on: this version does not store tokens with a page; leave it "
-                  "off (a 128-bit digest binds the tokens)");
-        return TARN_UNSUPPORTED;
-    }
+    settings->verify_tokens = options->verify_tokens == TARN_SETTING_ON;
     settings->save_generated = options->save_generated != TARN_SETTING_OFF;
     settings->fail_short = options->load_failure == TARN_LOAD_FAIL;
     return TARN_OK;
@@ -169,6 +166,11 @@ void settings_deinit(struct settings *settings)
     settings->pool_path = NULL;
 }
 
+uint32_t settings_extra_bytes(const struct settings *settings, const struct layout *layout)
+{
+    return settings->verify_tokens ? wire_extra_bytes(layout->tokens_per_block) : 0;
+}
+
 enum tarn_status settings_namespace(const struct settings *settings, const struct layout *layout,
                                     uint32_t group, char out_text[NAMESPACE_TEXT_BYTES_MAX + 1])
 {
@@ -177,7 +179,7 @@ enum tarn_status settings_namespace(const struct settings *settings, const struc
         .rank = settings->rank,
         .group = group,
         .tokens_per_block = layout->tokens_per_block,
-        .page_bytes = layout->groups[group].page_bytes,
+        .page_bytes = layout->groups[group].page_bytes + settings_extra_bytes(settings, layout),
         .layout = layout->groups[group].fingerprint,
     };
     memcpy(space.prefix, settings->cache_prefix, sizeof(space.prefix));

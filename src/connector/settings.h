@@ -35,6 +35,7 @@ struct settings {
     uint32_t request_count_max;
     uint32_t request_tokens_max;
     bool save_generated;
+    bool verify_tokens;
     bool can_rewind;
     bool fail_short;
 };
@@ -44,6 +45,9 @@ NODISCARD enum tarn_status settings_init(struct settings *settings,
                                          const struct tarn_connector_options *options,
                                          const struct tarn_engine_desc *engine);
 void settings_deinit(struct settings *settings); /* zeroed is fine */
+
+/* What is stored behind each page to be compared when it is loaded: 0 unless verify_tokens. */
+uint32_t settings_extra_bytes(const struct settings *settings, const struct layout *layout);
 
 /* The namespace of a group's pages. INVALID: too long. */
 NODISCARD enum tarn_status settings_namespace(const struct settings *settings,

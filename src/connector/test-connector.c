@@ -584,6 +584,34 @@ static void a_damaged_page_is_removed_and_saved_again(void **state)
     assert_int_equal(offer.token_count, 24);
 }
 
+/* The digest is 128 bits of BLAKE2b; who does not trust that compares the tokens themselves. */
+static void a_page_stored_for_other_tokens_is_not_used_when_they_are_compared(void **state)
+{
+    (void)state;
+    struct tarn_offer offer;
+    options.verify_tokens = TARN_SETTING_ON;
+    reopen();
+    save_prompt(&first, 1, 6);
+    assert_int_equal(lookup(&second, 1, 25, 0, &offer), TARN_OK);
+    step(&second, (struct tarn_step_request){ .id = 1, .load = 1 }, 20);
+    assert_int_equal(verdict(&second).block_count, 6);
+    for (uint64_t block = 0; block < 6; block++)
+        assert_true(page_is(&second, 20 + block, block));
+    settle(&second);
+    finish(&second, 1);
+
+    fake_pages_forge(pages, &digests[2]);
+    assert_int_equal(lookup(&second, 2, 25, 0, &offer), TARN_OK);
+    step(&second, (struct tarn_step_request){ .id = 2, .load = 1 }, 20);
+    assert_int_equal(verdict(&second).block_count, 2);
+    assert_int_equal(metric_get(METRIC_LOAD_FAILED_TOKENS), 2);
+    settle(&second);
+    finish(&second, 2);
+    assert_int_equal(fake_pages_of(pages, &digests[2]), 2); /* it may be right for others */
+    assert_int_equal(lookup(&second, 3, 25, 0, &offer), TARN_OK);
+    assert_int_equal(offer.token_count, 8);
+}
+
 static void a_key_whose_get_failed_is_absent_for_a_while(void **state)
 {
     (void)state;
@@ -877,6 +905,8 @@ static void open_to_close_survives_failed_allocations(void **state)
 {
     (void)state;
     assert_in_range(fault_sweep(sweep_rig), 20, 80);
+    options.verify_tokens = TARN_SETTING_ON;
+    assert_in_range(fault_sweep(sweep_rig), 30, 100);
 }
 
 static void a_load_survives_failed_allocations(void **state)
@@ -941,6 +971,7 @@ int main(void)
         RIG_TEST(a_load_past_its_deadline_keeps_its_pages_until_it_returns),
         RIG_TEST(a_request_that_ends_under_its_load_lets_go_of_everything),
         RIG_TEST(a_damaged_page_is_removed_and_saved_again),
+        RIG_TEST(a_page_stored_for_other_tokens_is_not_used_when_they_are_compared),
         RIG_TEST(a_key_whose_get_failed_is_absent_for_a_while),
         RIG_TEST(saves_past_a_limit_are_dropped_and_made_up_for),
         RIG_TEST(after_a_failed_save_the_rest_of_the_chain_waits),

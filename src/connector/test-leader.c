@@ -120,7 +120,8 @@ static enum tarn_status step(struct tarn_step_request part, struct wire_reader *
     struct tarn_bytes metadata;
     TRY(leader_step(&leader, &one, 1000 * NS_PER_S, &metadata));
     step_number++;
-    assert_int_equal(wire_open(metadata, WIRE_METADATA, GROUPS, out_reader), TARN_OK);
+    assert_int_equal(wire_open(metadata, WIRE_METADATA, leader_shape(&leader), out_reader),
+                     TARN_OK);
     assert_int_equal(out_reader->number, step_number);
     return TARN_OK;
 }
@@ -158,13 +159,13 @@ static enum tarn_status judge(uint64_t number, uint32_t rank, const struct tarn_
     struct tarn_bytes verdict;
     struct wire_reader reader;
     assert_int_equal(wire_buffer_reserve(&buffer, 1000), TARN_OK);
-    struct wire_writer writer = wire_begin(&buffer, 0);
+    struct wire_writer writer = wire_begin(&buffer, WIRE_NO_BLOCKS);
     wire_add_item(&writer, report);
     wire_end(&writer, WIRE_REPORT, number, rank);
     const struct tarn_bytes bytes = wire_buffer_bytes(&buffer);
     const enum tarn_status status = leader_verdict(&leader, &bytes, 1, &verdict);
     if (status == TARN_OK) {
-        assert_int_equal(wire_open(verdict, WIRE_VERDICT, 0, &reader), TARN_OK);
+        assert_int_equal(wire_open(verdict, WIRE_VERDICT, WIRE_NO_BLOCKS, &reader), TARN_OK);
         assert_int_equal(reader.counts[0], 1);
         wire_next_item(&reader, out_loaded);
     }
@@ -629,6 +630,31 @@ static void dummy_and_unnamed_media_requests_are_never_saved(void **state)
     }
 }
 
+static void metadata_carries_tokens_and_parent_when_they_are_to_be_verified(void **state)
+{
+    (void)state;
+    struct tarn_offer offer;
+    struct wire_reader reader;
+    struct wire_block block;
+    uint64_t id;
+    uint64_t index;
+    config.verify_tokens = true;
+    restart();
+    assert_int_equal(ask(1, 40, 0, 0, &offer), TARN_MISS);
+    assert_int_equal(
+        step(with_pages((struct tarn_step_request){ .id = 1, .scheduled_tokens = 8 }), &reader),
+        TARN_OK);
+    const struct chain *chain = &leader_find(&leader, 1)->chain;
+    for (size_t i = 0; i < 2; i++) {
+        wire_next_save(&reader, &id, &index);
+        wire_next_block(&reader, &block);
+        assert_memory_equal(block.extra, i ? &chain->blocks[0] : &chain->seed, 16);
+        for (size_t j = 0; j < T; j++)
+            assert_int_equal(block.extra[16 + 8 * j], i * T + j); /* the token, little endian */
+    }
+    pages_are_released(1, 4);
+}
+
 /* ---- saves that failed ---- */
 
 static void later_blocks_of_a_chain_wait_for_a_gap_to_be_saved(void **state)
@@ -884,7 +910,7 @@ static enum tarn_status live_through_a_request(void)
         struct tarn_bytes verdict;
         status = wire_buffer_reserve(&buffer, 1000);
         if (status == TARN_OK) {
-            struct wire_writer writer = wire_begin(&buffer, 0);
+            struct wire_writer writer = wire_begin(&buffer, WIRE_NO_BLOCKS);
             wire_add_item(&writer, &loaded);
             wire_end(&writer, WIRE_REPORT, 1, 0);
             const struct tarn_bytes bytes = wire_buffer_bytes(&buffer);
@@ -938,6 +964,7 @@ int main(void)
         LEADER_TEST(a_step_that_makes_no_sense_is_refused_and_changes_nothing),
         LEADER_TEST(what_the_device_supplied_is_not_saved),
         LEADER_TEST(dummy_and_unnamed_media_requests_are_never_saved),
+        LEADER_TEST(metadata_carries_tokens_and_parent_when_they_are_to_be_verified),
         LEADER_TEST(later_blocks_of_a_chain_wait_for_a_gap_to_be_saved),
         LEADER_TEST(nothing_is_saved_for_a_while_after_the_store_failed),
         LEADER_TEST(a_load_that_falls_short_sets_the_position_to_its_good_prefix),

@@ -100,8 +100,8 @@ static void each_value_out_of_range_is_named(void **state)
     refused(TARN_INVALID, "load_failure");
     options.save_generated = 3;
     refused(TARN_INVALID, "save_generated");
-    options.verify_tokens = TARN_SETTING_ON;
-    refused(TARN_UNSUPPORTED, "verify_tokens is on");
+    options.verify_tokens = 3;
+    refused(TARN_INVALID, "verify_tokens is 3");
     options.cache_prefix = long_text;
     refused(TARN_INVALID, "cache_prefix has more than 320 bytes");
     options.pool = "";
@@ -157,6 +157,11 @@ static void the_namespace_names_prefix_model_and_layout(void **state)
     assert_int_equal(settings_init(&settings, &options, &engine), TARN_OK);
     assert_int_equal(settings_namespace(&settings, &layout, 0, text), TARN_OK);
     assert_string_equal(text, "mine/m/w1r0/lg0/t32b4096-0000000000000abc");
+    settings_deinit(&settings);
+    options.verify_tokens = TARN_SETTING_ON; /* other objects, so another namespace */
+    assert_int_equal(settings_init(&settings, &options, &engine), TARN_OK);
+    assert_int_equal(settings_namespace(&settings, &layout, 0, text), TARN_OK);
+    assert_string_equal(text, "mine/m/w1r0/lg0/t32b4368-0000000000000abc");
     settings_deinit(&settings);
 }
 

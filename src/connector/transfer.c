@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "connector/transfer.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/log.h"
 #include "os/clock.h"
@@ -12,43 +14,62 @@ void transfer_request_cut(struct transfer_request *request, uint32_t generation)
         ;
 }
 
-static struct store_key page_key(const struct transfer *transfer, const struct tarn_digest *digest,
-                                 uint32_t group, uint64_t block)
+/* Room for the spans of one page and for what is stored behind it. */
+static size_t spans_per_page(const struct transfer *transfer)
 {
-    return (struct store_key){
-        .digest = *digest,
-        .namespace_index = transfer->namespaces[group],
-        .depth = block > UINT32_MAX ? UINT32_MAX : (uint32_t)block,
-    };
+    return transfer->layout->region_count_max + 1;
 }
 
-static void item_make(const struct transfer *transfer, struct store_item *item,
-                      struct tarn_span *spans, struct store_key key, tarn_page page, uint32_t group)
+/* A page to get or put. */
+struct page {
+    const struct tarn_digest *digest;
+    uint64_t block;
+    tarn_page page;
+    uint32_t group;
+    uint8_t *extra; /* extra_bytes of them, if there are any */
+};
+
+static void item_make(const struct transfer *transfer, const struct page *page,
+                      struct tarn_span *spans, struct store_item *item)
 {
-    const enum tarn_status status = layout_page_spans(transfer->layout, group, page, spans);
+    size_t span_count = transfer->layout->groups[page->group].region_count;
+    const enum tarn_status status =
+        layout_page_spans(transfer->layout, page->group, page->page, spans);
     ASSERT(status == TARN_OK); /* checked before the job was made */
+    if (transfer->extra_bytes)
+        spans[span_count++] = (struct tarn_span){ page->extra, transfer->extra_bytes };
     *item = (struct store_item){
-        .key = key,
+        .key = { .digest = *page->digest,
+                 .namespace_index = transfer->namespaces[page->group],
+                 .depth = page->block > UINT32_MAX ? UINT32_MAX : (uint32_t)page->block },
         .spans = spans,
-        .span_count = (uint32_t)transfer->layout->groups[group].region_count,
+        .span_count = (uint32_t)span_count,
         .status = TARN_IO,
     };
 }
 
-static void save_put(struct transfer *transfer, struct save_job *jobs, size_t count)
+/* The items of those jobs that are still wanted; the others get STALE. Returns how many. */
+static size_t save_items_make(struct transfer *transfer, struct save_job *jobs, size_t count)
 {
     size_t tried = 0;
     for (size_t i = 0; i < count; i++) {
         struct save_job *job = &jobs[i];
+        const struct page page = { &job->digest, job->block, job->page, job->group,
+                                   job->extra ? job->extra->bytes : NULL };
         job->status = TARN_STALE;
         if (job->generation < atomic_load(&job->request->saves_cut))
             continue;
-        item_make(transfer, &transfer->save_items[tried],
-                  transfer->save_spans + tried * transfer->layout->region_count_max,
-                  page_key(transfer, &job->digest, job->group, job->block), job->page, job->group);
+        item_make(transfer, &page, transfer->save_spans + tried * spans_per_page(transfer),
+                  &transfer->save_items[tried]);
         job->status = TARN_OK; /* tried */
         tried++;
     }
+    return tried;
+}
+
+static void save_put(struct transfer *transfer, struct save_job *jobs, size_t count)
+{
+    const size_t tried = save_items_make(transfer, jobs, count);
     if (tried == 0)
         return;
     const enum tarn_status status = store_put(transfer->store, transfer->save_items, tried);
@@ -89,25 +110,43 @@ static void load_drop(struct load_page *pages, size_t count)
         pages[i].status = TARN_STALE;
 }
 
-static void load_get(struct transfer *transfer, struct load_page *pages, size_t count)
+/* The status of a page that the store has answered for. */
+static enum tarn_status load_judge(struct transfer *transfer, const struct store_item *item,
+                                   const uint8_t *expected, const uint8_t *found)
 {
-    for (size_t i = 0; i < count; i++)
-        item_make(transfer, &transfer->load_items[i],
-                  transfer->load_spans + i * transfer->layout->region_count_max,
-                  page_key(transfer, &pages[i].digest, pages[i].group, pages[i].block),
-                  pages[i].page, pages[i].group);
+    enum tarn_status status = item->status == TARN_STALE ? TARN_MISS : item->status;
+    /* Its bytes are wrong: nobody shall find it again. Gone already is as good. */
+    if (status == TARN_CORRUPT) {
+        const enum tarn_status removed = store_remove(transfer->store, &item->key);
+        LOG_LIMITED(LOG_WARN, "a page failed its checksum and was removed from the pool (%s)",
+                    tarn_strerror(removed));
+    }
+    if (status == TARN_OK && transfer->extra_bytes &&
+        memcmp(expected, found, transfer->extra_bytes) != 0) {
+        LOG_LIMITED(LOG_ERROR, "a page has the digest of our tokens, but was stored for others");
+        status = TARN_INVALID;
+    }
+    return status;
+}
+
+static void load_get(struct transfer *transfer, const struct load *load, struct load_page *pages,
+                     size_t count)
+{
+    const size_t extra_bytes = transfer->extra_bytes;
+    for (size_t i = 0; i < count; i++) {
+        const struct page page = { &pages[i].digest, pages[i].block, pages[i].page, pages[i].group,
+                                   transfer->load_extras + i * extra_bytes };
+        item_make(transfer, &page, transfer->load_spans + i * spans_per_page(transfer),
+                  &transfer->load_items[i]);
+    }
     const enum tarn_status status = store_get(transfer->store, transfer->load_items, count);
     for (size_t i = 0; i < count; i++) {
-        const struct store_item *item = &transfer->load_items[i];
-        pages[i].status = status == TARN_OK ? item->status : status;
-        if (pages[i].status == TARN_STALE)
-            pages[i].status = TARN_MISS;
-        /* Its bytes are wrong: nobody shall find it again. Gone already is as good. */
-        if (pages[i].status == TARN_CORRUPT) {
-            const enum tarn_status removed = store_remove(transfer->store, &item->key);
-            LOG_LIMITED(LOG_WARN, "a page failed its checksum and was removed from the pool (%s)",
-                        tarn_strerror(removed));
-        }
+        const uint8_t *expected =
+            load->extras ? load->extras + (pages[i].block - load->first_block) * extra_bytes : NULL;
+        if (status != TARN_OK)
+            transfer->load_items[i].status = status;
+        pages[i].status = load_judge(transfer, &transfer->load_items[i], expected,
+                                     transfer->load_extras + i * extra_bytes);
     }
 }
 
@@ -120,7 +159,7 @@ static void load_main(void *context)
         if (atomic_load(&batch.load->is_cancelled)) {
             load_drop(batch.load->pages + batch.first, batch.count);
         } else {
-            load_get(transfer, batch.load->pages + batch.first, batch.count);
+            load_get(transfer, batch.load, batch.load->pages + batch.first, batch.count);
             atomic_store(&transfer->load_returned_ns, clock_now_ns());
         }
         const enum tarn_status status = queue_push(&transfer->load_out, &batch);
@@ -132,7 +171,7 @@ static void load_main(void *context)
 enum tarn_status transfer_open(struct transfer *transfer, size_t save_count)
 {
     const size_t batch = transfer->batch_pages;
-    const size_t span_count = batch * transfer->layout->region_count_max;
+    const size_t span_count = batch * spans_per_page(transfer);
     TRY(queue_init(&transfer->save_in, sizeof(struct save_job), save_count));
     TRY(queue_init(&transfer->save_out, sizeof(struct save_job), save_count));
     TRY(queue_init(&transfer->load_in, sizeof(struct load_batch), TRANSFER_BATCHES_MAX));
@@ -142,8 +181,9 @@ enum tarn_status transfer_open(struct transfer *transfer, size_t save_count)
     transfer->save_spans = mem_alloc(span_count, sizeof(*transfer->save_spans));
     transfer->load_items = mem_alloc(batch, sizeof(*transfer->load_items));
     transfer->load_spans = mem_alloc(span_count, sizeof(*transfer->load_spans));
-    if (!transfer->save_jobs || !transfer->save_items || !transfer->save_spans ||
-        !transfer->load_items || !transfer->load_spans)
+    transfer->load_extras = mem_alloc(batch, transfer->extra_bytes ? transfer->extra_bytes : 1);
+    if (!transfer->load_extras || !transfer->save_jobs || !transfer->save_items ||
+        !transfer->save_spans || !transfer->load_items || !transfer->load_spans)
         return TARN_NO_MEMORY;
     TRY(thread_start(&transfer->save_thread, "tarn-save", save_main, transfer));
     return thread_start(&transfer->load_thread, "tarn-load", load_main, transfer);
@@ -166,5 +206,6 @@ void transfer_close(struct transfer *transfer)
     mem_free(transfer->save_spans);
     mem_free(transfer->load_items);
     mem_free(transfer->load_spans);
+    mem_free(transfer->load_extras);
     *transfer = (struct transfer){ .store = NULL };
 }

@@ -30,8 +30,16 @@ struct transfer_request {
 /* Any thread: drop the jobs of generations below `generation`, as far as they were not begun. */
 void transfer_request_cut(struct transfer_request *request, uint32_t generation);
 
+/* What is stored behind the pages of a block, shared by its jobs. */
+struct save_extra {
+    struct save_extra *next; /* loop: among the free ones, or all there are */
+    uint32_t user_count;     /* loop: jobs */
+    uint8_t bytes[];
+};
+
 struct save_job {
     struct transfer_request *request;
+    struct save_extra *extra; /* NULL: there is none */
     struct tarn_digest digest;
     tarn_page page;
     uint64_t block;
@@ -47,7 +55,8 @@ struct load_page {
     tarn_page page;
     uint64_t block;
     uint32_t group;
-    enum tarn_status status; /* out: as store_get(); STALE: dropped, its memory was not touched */
+    enum tarn_status status; /* out: as store_get(); STALE: dropped, its memory was not touched;
+                                INVALID: stored for other tokens */
 };
 
 /* The load of a request. Its pages are the thread's while a batch that holds them is. */
@@ -66,6 +75,7 @@ struct load {
     bool is_reported;
     bool is_judged;           /* the verdict was carried out */
     atomic_bool is_cancelled; /* batches that were not begun are dropped */
+    uint8_t *extras;          /* what is to be stored behind each block; NULL: nothing */
     struct load_page *pages;
 };
 
@@ -81,6 +91,7 @@ struct transfer {
     const struct layout *layout;
     const uint32_t *namespaces; /* one a group */
     size_t batch_pages;
+    uint32_t extra_bytes; /* behind each page */
     struct queue save_in; /* struct save_job */
     struct queue save_out;
     struct queue load_in; /* struct load_batch */
@@ -94,11 +105,12 @@ struct transfer {
     struct tarn_span *save_spans;
     struct store_item *load_items; /* of the load thread */
     struct tarn_span *load_spans;
+    uint8_t *load_extras;
 };
 
 enum { TRANSFER_BATCHES_MAX = 1024 }; /* load batches in flight */
 
-/* Takes all memory and starts both threads. `transfer` has its first four members and wakeup set.
+/* Takes all memory and starts both threads. `transfer` has its first five members and wakeup set.
  * save_count: save jobs that may be in flight. On failure transfer_close() is still due. */
 NODISCARD enum tarn_status transfer_open(struct transfer *transfer, size_t save_count);
 

@@ -6,15 +6,15 @@
 enum {
     WIRE_MAGIC = 0x574e5254, /* "TRNW" */
     WIRE_VERSION = 1,
-    HEADER_BYTES = 32,
+    HEADER_BYTES = 36,
     LOAD_HEAD_BYTES = 20,
     SAVE_HEAD_BYTES = 16,
     ITEM_BYTES = 36,
 };
 
-static size_t block_bytes(uint32_t group_count)
+static size_t block_bytes(struct wire_shape shape)
 {
-    return sizeof(struct tarn_digest) + 8 * (size_t)group_count;
+    return sizeof(struct tarn_digest) + 8 * (size_t)shape.group_count + shape.extra_bytes;
 }
 
 enum tarn_status wire_buffer_reserve(struct wire_buffer *buffer, size_t size_bytes)
@@ -40,14 +40,14 @@ struct tarn_bytes wire_buffer_bytes(const struct wire_buffer *buffer)
     return (struct tarn_bytes){ .data = buffer->data, .size_bytes = buffer->size_bytes };
 }
 
-size_t wire_load_bytes(uint32_t group_count, uint64_t block_count)
+size_t wire_load_bytes(struct wire_shape shape, uint64_t block_count)
 {
-    return LOAD_HEAD_BYTES + (size_t)block_count * block_bytes(group_count);
+    return LOAD_HEAD_BYTES + (size_t)block_count * block_bytes(shape);
 }
 
-size_t wire_save_bytes(uint32_t group_count, uint64_t block_count)
+size_t wire_save_bytes(struct wire_shape shape, uint64_t block_count)
 {
-    return (size_t)block_count * (SAVE_HEAD_BYTES + block_bytes(group_count));
+    return (size_t)block_count * (SAVE_HEAD_BYTES + block_bytes(shape));
 }
 
 size_t wire_items_bytes(size_t item_count)
@@ -60,13 +60,13 @@ size_t wire_header_bytes(void)
     return HEADER_BYTES;
 }
 
-struct wire_writer wire_begin(struct wire_buffer *buffer, uint32_t group_count)
+struct wire_writer wire_begin(struct wire_buffer *buffer, struct wire_shape shape)
 {
     ASSERT(buffer->capacity_bytes >= HEADER_BYTES);
     return (struct wire_writer){
         .buffer = buffer,
         .out = writer_init(buffer->data + HEADER_BYTES, buffer->capacity_bytes - HEADER_BYTES),
-        .group_count = group_count,
+        .shape = shape,
     };
 }
 
@@ -91,8 +91,24 @@ void wire_add_block(struct wire_writer *writer, const struct tarn_digest *digest
                     const tarn_page *pages)
 {
     writer_bytes(&writer->out, digest->bytes, sizeof(digest->bytes));
-    for (uint32_t i = 0; i < writer->group_count; i++)
+    for (uint32_t i = 0; i < writer->shape.group_count; i++)
         writer_uint(&writer->out, pages[i], 8);
+}
+
+uint32_t wire_extra_bytes(uint32_t tokens_per_block)
+{
+    return (uint32_t)sizeof(struct tarn_digest) + 8 * tokens_per_block;
+}
+
+void wire_add_extra(struct wire_writer *writer, const struct tarn_digest *parent,
+                    const int32_t *tokens, uint32_t token_count)
+{
+    if (writer->shape.extra_bytes == 0)
+        return;
+    ASSERT(writer->shape.extra_bytes == wire_extra_bytes(token_count));
+    writer_bytes(&writer->out, parent->bytes, sizeof(parent->bytes));
+    for (uint32_t i = 0; i < token_count; i++)
+        writer_uint(&writer->out, (uint64_t)(int64_t)tokens[i], 8);
 }
 
 void wire_add_item(struct wire_writer *writer, const struct tarn_loaded *item)
@@ -115,7 +131,8 @@ void wire_end(struct wire_writer *writer, enum wire_kind kind, uint64_t number, 
     writer_uint(&head, (uint64_t)kind, 2);
     writer_uint(&head, number, 8);
     writer_uint(&head, rank, 4);
-    writer_uint(&head, writer->group_count, 4);
+    writer_uint(&head, writer->shape.group_count, 4);
+    writer_uint(&head, writer->shape.extra_bytes, 4);
     writer_uint(&head, writer->counts[0], 4);
     writer_uint(&head, writer->counts[1], 4);
     buffer->size_bytes = (size_t)(writer->out.next - buffer->data);
@@ -141,13 +158,12 @@ static void body_skip(struct wire_reader *reader, struct reader *in, enum wire_k
     for (uint32_t i = 0; i < reader->counts[0] && !in->failed; i++) {
         reader_skip(in, LOAD_HEAD_BYTES - 4);
         const uint64_t block_count = reader_uint(in, 4);
-        reader_skip(in, block_count * block_bytes(reader->group_count));
+        reader_skip(in, block_count * block_bytes(reader->shape));
     }
-    reader_skip(in,
-                (uint64_t)reader->counts[1] * (SAVE_HEAD_BYTES + block_bytes(reader->group_count)));
+    reader_skip(in, (uint64_t)reader->counts[1] * (SAVE_HEAD_BYTES + block_bytes(reader->shape)));
 }
 
-enum tarn_status wire_open(struct tarn_bytes bytes, enum wire_kind kind, uint32_t group_count,
+enum tarn_status wire_open(struct tarn_bytes bytes, enum wire_kind kind, struct wire_shape shape,
                            struct wire_reader *out_reader)
 {
     struct wire_reader reader;
@@ -159,14 +175,15 @@ enum tarn_status wire_open(struct tarn_bytes bytes, enum wire_kind kind, uint32_
     const uint64_t found_kind = reader_uint(&reader.in, 2);
     reader.number = reader_uint(&reader.in, 8);
     reader.rank = (uint32_t)reader_uint(&reader.in, 4);
-    reader.group_count = (uint32_t)reader_uint(&reader.in, 4);
+    reader.shape.group_count = (uint32_t)reader_uint(&reader.in, 4);
+    reader.shape.extra_bytes = (uint32_t)reader_uint(&reader.in, 4);
     reader.counts[0] = (uint32_t)reader_uint(&reader.in, 4);
     reader.counts[1] = (uint32_t)reader_uint(&reader.in, 4);
     if (reader.in.failed || magic != WIRE_MAGIC || version != WIRE_VERSION ||
         found_kind != (uint64_t)kind)
         return TARN_CORRUPT;
-    if (kind == WIRE_METADATA &&
-        (reader.group_count != group_count || group_count == 0 || group_count > LAYOUT_GROUPS_MAX))
+    if (reader.shape.group_count != shape.group_count ||
+        reader.shape.extra_bytes != shape.extra_bytes || shape.group_count > LAYOUT_GROUPS_MAX)
         return TARN_CORRUPT;
     if (kind != WIRE_METADATA && reader.counts[1] != 0)
         return TARN_CORRUPT;
@@ -197,8 +214,10 @@ void wire_next_save(struct wire_reader *reader, uint64_t *out_id, uint64_t *out_
 void wire_next_block(struct wire_reader *reader, struct wire_block *out_block)
 {
     reader_bytes(&reader->in, out_block->digest.bytes, sizeof(out_block->digest.bytes));
-    for (uint32_t i = 0; i < reader->group_count; i++)
+    for (uint32_t i = 0; i < reader->shape.group_count; i++)
         out_block->pages[i] = reader_uint(&reader->in, 8);
+    out_block->extra = reader->shape.extra_bytes ? reader->in.next : NULL;
+    reader_skip(&reader->in, reader->shape.extra_bytes);
     ASSERT(!reader->in.failed);
 }
 

@@ -7,11 +7,12 @@
  * trust nothing: opening a message checks all of it against its length before anything is taken
  * out.
  *
- *   header:   magic u32, version u16, kind u16, number u64, rank u32, group_count u32, count_a u32,
- *             count_b u32
+ *   header:   magic u32, version u16, kind u16, number u64, rank u32, group_count u32,
+ *             extra_bytes u32, count_a u32, count_b u32
  *   metadata: count_a loads:  id u64, first_block u64, block_count u32, blocks
  *             count_b saves:  id u64, block u64, one block
- *             a block:        digest 16 bytes, group_count pages u64
+ *             a block:        digest 16 bytes, group_count pages u64, extra_bytes bytes: what is
+ *                             stored behind its pages to be compared when they are loaded
  *   report, verdict: count_a items: id u64, first_block u64, block_count u64, asked_count u64,
  *             status i32
  */
@@ -20,6 +21,14 @@
 
 #include "base/cursor.h"
 #include "layout/layout.h"
+
+/* Of the blocks in metadata; the other messages have none. */
+struct wire_shape {
+    uint32_t group_count;
+    uint32_t extra_bytes; /* 0, or wire_extra_bytes() */
+};
+
+#define WIRE_NO_BLOCKS ((struct wire_shape){ 0, 0 })
 
 enum wire_kind { WIRE_METADATA = 1, WIRE_REPORT = 2, WIRE_VERDICT = 3 };
 
@@ -39,18 +48,18 @@ struct tarn_bytes wire_buffer_bytes(const struct wire_buffer *buffer);
 struct wire_writer {
     struct wire_buffer *buffer;
     struct writer out;
-    uint32_t group_count;
+    struct wire_shape shape;
     uint32_t counts[2];
 };
 
-size_t wire_load_bytes(uint32_t group_count, uint64_t block_count);
-size_t wire_save_bytes(uint32_t group_count, uint64_t block_count); /* of so many saves */
+size_t wire_load_bytes(struct wire_shape shape, uint64_t block_count);
+size_t wire_save_bytes(struct wire_shape shape, uint64_t block_count); /* of so many saves */
 size_t wire_items_bytes(size_t item_count);
 size_t wire_header_bytes(void);
 
 /* Start a message in `buffer`, which has room for all that will be written (the functions above).
  */
-struct wire_writer wire_begin(struct wire_buffer *buffer, uint32_t group_count);
+struct wire_writer wire_begin(struct wire_buffer *buffer, struct wire_shape shape);
 /* The head of a load; its block_count blocks follow. All loads come before the first save. */
 void wire_add_load(struct wire_writer *writer, uint64_t id, uint64_t first_block,
                    uint32_t block_count);
@@ -58,6 +67,11 @@ void wire_add_load(struct wire_writer *writer, uint64_t id, uint64_t first_block
 void wire_add_save(struct wire_writer *writer, uint64_t id, uint64_t block);
 void wire_add_block(struct wire_writer *writer, const struct tarn_digest *digest,
                     const tarn_page *pages);
+/* Behind each block, if the shape has extra bytes: the parent's digest, and each token as 8 bytes,
+ * little endian, signed. */
+void wire_add_extra(struct wire_writer *writer, const struct tarn_digest *parent,
+                    const int32_t *tokens, uint32_t token_count);
+uint32_t wire_extra_bytes(uint32_t tokens_per_block);
 void wire_add_item(struct wire_writer *writer, const struct tarn_loaded *item);
 void wire_end(struct wire_writer *writer, enum wire_kind kind, uint64_t number, uint32_t rank);
 
@@ -66,7 +80,7 @@ void wire_end(struct wire_writer *writer, enum wire_kind kind, uint64_t number, 
 struct wire_reader {
     uint64_t number;
     uint32_t rank;
-    uint32_t group_count;
+    struct wire_shape shape;
     uint32_t counts[2]; /* of metadata: loads, saves; else: items */
     struct reader in;
 };
@@ -74,12 +88,12 @@ struct wire_reader {
 struct wire_block {
     struct tarn_digest digest;
     tarn_page pages[LAYOUT_GROUPS_MAX];
+    const uint8_t *extra; /* in the message; NULL: there is none */
 };
 
-/* CORRUPT: not a whole message of this kind and version, or (metadata) of another number of
- * groups. group_count is read for metadata only. */
+/* CORRUPT: not a whole message of this kind and version, or of another shape. */
 NODISCARD enum tarn_status wire_open(struct tarn_bytes bytes, enum wire_kind kind,
-                                     uint32_t group_count, struct wire_reader *out_reader);
+                                     struct wire_shape shape, struct wire_reader *out_reader);
 
 /* The next load, `counts[0]` times, each followed by its blocks; then the next save, `counts[1]`
  * times, each followed by its block; or the next item. An opened message cannot run short. */

@@ -66,6 +66,14 @@ static uint64_t page_bytes(const struct worker *worker, uint32_t group)
     return worker->config.layout->groups[group].page_bytes;
 }
 
+static struct wire_shape worker_shape(const struct worker *worker)
+{
+    return (struct wire_shape){
+        .group_count = (uint32_t)worker->config.layout->group_count,
+        .extra_bytes = worker->config.extra_bytes,
+    };
+}
+
 static void gauges_update(const struct worker *worker)
 {
     metric_set(METRIC_PAGES_PINNED, (int64_t)worker->started_count);
@@ -135,6 +143,54 @@ static void request_drop_if_idle(struct worker *worker, struct transfer_request 
     mem_free(request);
 }
 
+/* ---- what is stored behind the pages of a block ---- */
+
+/* Cells are kept: after a while none is made any more. */
+static enum tarn_status extras_reserve(struct worker *worker, size_t count)
+{
+    if (worker->config.extra_bytes == 0)
+        return TARN_OK;
+    for (; worker->extra_free_count < count; worker->extra_free_count++) {
+        struct save_extra *extra = mem_alloc(1, sizeof(*extra) + worker->config.extra_bytes);
+        if (!extra)
+            return TARN_NO_MEMORY;
+        extra->next = worker->extras_free;
+        worker->extras_free = extra;
+    }
+    return TARN_OK;
+}
+
+/* Room was reserved. NULL: nothing is stored. */
+static struct save_extra *extra_take(struct worker *worker, const struct wire_block *block)
+{
+    struct save_extra *extra = worker->extras_free;
+    if (worker->config.extra_bytes == 0)
+        return NULL;
+    ASSERT(extra && extra->user_count == 0);
+    worker->extras_free = extra->next;
+    worker->extra_free_count--;
+    memcpy(extra->bytes, block->extra, worker->config.extra_bytes);
+    return extra;
+}
+
+static void extra_give_back(struct worker *worker, struct save_extra *extra)
+{
+    if (!extra || --extra->user_count > 0)
+        return;
+    extra->next = worker->extras_free;
+    worker->extras_free = extra;
+    worker->extra_free_count++;
+}
+
+static void extras_free(struct worker *worker)
+{
+    while (worker->extras_free) {
+        struct save_extra *extra = worker->extras_free;
+        worker->extras_free = extra->next;
+        mem_free(extra);
+    }
+}
+
 /* A planned save that will not be started. */
 static void save_drop(struct worker *worker, struct save_job *job, enum metric why, uint64_t now_ns)
 {
@@ -142,6 +198,7 @@ static void save_drop(struct worker *worker, struct save_job *job, enum metric w
     save_tell(worker, job, LEADER_SAVE_DROPPED, now_ns);
     if (worker->config.leader)
         leader_page_released(worker->config.leader, job->request->id);
+    extra_give_back(worker, job->extra);
     job->request->job_count--;
     request_drop_if_idle(worker, job->request);
 }
@@ -166,6 +223,7 @@ static void load_destroy(struct load *load)
 {
     if (!load)
         return;
+    mem_free(load->extras);
     mem_free(load->pages);
     mem_free(load);
 }
@@ -208,6 +266,10 @@ static void load_conclude(struct worker *worker, struct load *load)
 
 static void load_count_failure(enum tarn_status status)
 {
+    if (status == TARN_INVALID) {
+        metric_add(METRIC_LOAD_FAILED_TOKENS, 1);
+        return;
+    }
     metric_add(status == TARN_CORRUPT                        ? METRIC_LOAD_FAILED_CORRUPT
                : status == TARN_MISS || status == TARN_AGAIN ? METRIC_LOAD_FAILED_MISS
                                                              : METRIC_LOAD_FAILED_STORE,
@@ -230,7 +292,9 @@ static void load_take_page(struct worker *worker, struct load *load, const struc
     if (page->status == TARN_OK && load->status == TARN_OK)
         load->good_count++;
     else if (load->status == TARN_OK)
-        load->status = page->status == TARN_STALE ? TARN_IO : page->status;
+        load->status = page->status == TARN_STALE     ? TARN_IO
+                       : page->status == TARN_INVALID ? TARN_MISS
+                                                      : page->status;
 }
 
 static void load_take(struct worker *worker, const struct load_batch *batch, uint64_t now_ns)
@@ -364,6 +428,7 @@ static void save_take(struct worker *worker, const struct save_job *job, uint64_
               : job->status == TARN_STALE ? LEADER_SAVE_DROPPED
                                           : LEADER_SAVE_FAILED,
               now_ns);
+    extra_give_back(worker, job->extra);
     request->job_count--;
     request_drop_if_idle(worker, request);
 }
@@ -397,6 +462,7 @@ enum tarn_status worker_open(struct worker *worker, const struct worker_config *
     worker->transfer.layout = config->layout;
     worker->transfer.namespaces = config->namespaces;
     worker->transfer.batch_pages = config->batch_pages;
+    worker->transfer.extra_bytes = config->extra_bytes;
     worker->transfer.wakeup = config->wakeup;
     worker->scratch = mem_alloc(SCRATCH_MAX, sizeof(*worker->scratch));
     if (!worker->scratch)
@@ -422,6 +488,7 @@ void worker_close(struct worker *worker)
         mem_free(request);
     map_deinit(&worker->requests);
     absent_deinit(&worker->absent);
+    extras_free(worker);
     wire_buffer_deinit(&worker->report);
     mem_free(worker->planned.items);
     mem_free(worker->transfers.items);
@@ -495,13 +562,14 @@ size_t worker_transfers(struct worker *worker, struct tarn_transfer *out, size_t
 struct step_size {
     size_t load_pages;
     size_t save_pages;
+    size_t saves; /* blocks */
 };
 
 static enum tarn_status block_check(const struct worker *worker, struct wire_reader *reader)
 {
     struct wire_block block;
     wire_next_block(reader, &block);
-    for (uint32_t i = 0; i < reader->group_count; i++) {
+    for (uint32_t i = 0; i < reader->shape.group_count; i++) {
         if (!layout_has_page(worker->config.layout, i, block.pages[i]))
             return TARN_CORRUPT;
     }
@@ -511,7 +579,7 @@ static enum tarn_status block_check(const struct worker *worker, struct wire_rea
 static enum tarn_status metadata_check(const struct worker *worker, struct wire_reader reader,
                                        struct step_size *out_size)
 {
-    struct step_size size = { 0, 0 };
+    struct step_size size = { 0, 0, 0 };
     uint64_t id;
     uint64_t block;
     for (uint32_t i = 0; i < reader.counts[0]; i++) {
@@ -521,12 +589,13 @@ static enum tarn_status metadata_check(const struct worker *worker, struct wire_
             return TARN_CORRUPT;
         for (uint32_t j = 0; j < block_count; j++)
             TRY(block_check(worker, &reader));
-        size.load_pages += (size_t)block_count * reader.group_count;
+        size.load_pages += (size_t)block_count * reader.shape.group_count;
     }
     for (uint32_t i = 0; i < reader.counts[1]; i++) {
         wire_next_save(&reader, &id, &block);
         TRY(block_check(worker, &reader));
-        size.save_pages += reader.group_count;
+        size.save_pages += reader.shape.group_count;
+        size.saves++;
     }
     *out_size = size;
     return TARN_OK;
@@ -542,16 +611,21 @@ static enum tarn_status load_make(struct wire_reader *reader, uint64_t now_ns, s
     list_push_back(loads, &load->link);
     wire_next_load(reader, &load->id, &load->first_block, &block_count);
     load->block_count = block_count;
-    load->page_count = (size_t)block_count * reader->group_count;
+    load->page_count = (size_t)block_count * reader->shape.group_count;
     load->started_ns = now_ns;
     load->pages = mem_alloc(load->page_count, sizeof(*load->pages));
-    if (!load->pages)
+    const size_t extra_bytes = reader->shape.extra_bytes;
+    if (extra_bytes)
+        load->extras = mem_alloc(block_count, extra_bytes);
+    if (!load->pages || (extra_bytes && !load->extras))
         return TARN_NO_MEMORY;
     struct load_page *next = load->pages;
     for (uint32_t i = 0; i < block_count; i++) {
         struct wire_block block;
         wire_next_block(reader, &block);
-        for (uint32_t group = 0; group < reader->group_count; group++, next++)
+        if (extra_bytes)
+            memcpy(load->extras + i * extra_bytes, block.extra, extra_bytes);
+        for (uint32_t group = 0; group < reader->shape.group_count; group++, next++)
             *next = (struct load_page){ .digest = block.digest,
                                         .page = block.pages[group],
                                         .block = load->first_block + i,
@@ -570,6 +644,7 @@ static enum tarn_status step_reserve(struct worker *worker, struct wire_reader r
                      worker->transfers.count + worker->started_count +
                          2 * (worker->planned.count + size->save_pages + size->load_pages)));
     TRY(ring_reserve(&worker->planned, worker->planned.count + size->save_pages));
+    TRY(extras_reserve(worker, size->saves));
     for (uint32_t i = 0; i < reader.counts[0]; i++)
         TRY(load_make(&reader, now_ns, out_loads));
     for (uint32_t i = 0; i < reader.counts[1]; i++) {
@@ -623,9 +698,12 @@ static void saves_plan(struct worker *worker, struct wire_reader *reader)
         wire_next_block(reader, &block);
         job.request = request_find(worker, id);
         job.digest = block.digest;
-        for (job.group = 0; job.group < reader->group_count; job.group++) {
+        job.extra = extra_take(worker, &block);
+        for (job.group = 0; job.group < reader->shape.group_count; job.group++) {
             job.page = block.pages[job.group];
             job.request->job_count++;
+            if (job.extra)
+                job.extra->user_count++;
             ring_push(&worker->planned, &job);
         }
     }
@@ -649,7 +727,7 @@ enum tarn_status worker_load_start(struct worker *worker, struct tarn_bytes meta
 {
     struct wire_reader reader;
     struct step_size size;
-    TRY(wire_open(metadata, WIRE_METADATA, (uint32_t)worker->config.layout->group_count, &reader));
+    TRY(wire_open(metadata, WIRE_METADATA, worker_shape(worker), &reader));
     if (reader.number <= worker->metadata_number)
         return TARN_STALE;
     TRY(metadata_check(worker, reader, &size));
@@ -692,7 +770,7 @@ static enum tarn_status report_write(struct worker *worker, size_t item_count,
                                      struct tarn_bytes *out_report)
 {
     TRY(wire_buffer_reserve(&worker->report, wire_header_bytes() + wire_items_bytes(item_count)));
-    struct wire_writer writer = wire_begin(&worker->report, 0);
+    struct wire_writer writer = wire_begin(&worker->report, WIRE_NO_BLOCKS);
     list_for_each (link, &worker->loads) {
         struct load *load = LIST_ITEM(link, struct load, link);
         if (!load->is_concluded || load->is_reported)
@@ -761,7 +839,7 @@ enum tarn_status worker_verdict_apply(struct worker *worker, struct tarn_bytes v
                                       size_t *out_count)
 {
     struct wire_reader reader;
-    TRY(wire_open(verdict, WIRE_VERDICT, 0, &reader));
+    TRY(wire_open(verdict, WIRE_VERDICT, WIRE_NO_BLOCKS, &reader));
     if (reader.number <= worker->verdict_number)
         return TARN_STALE;
     if (reader.counts[0] > capacity)

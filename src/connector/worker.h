@@ -28,6 +28,7 @@ struct worker_config {
     struct leader
         *leader; /* of this engine when it is this rank, else NULL: hears what came of it */
     uint32_t rank;
+    uint32_t extra_bytes; /* behind each page: see wire.h */
     uint32_t batch_pages;
     uint32_t save_queue_pages_max;
     uint64_t pinned_bytes_max;
@@ -49,6 +50,8 @@ struct worker {
     struct transfer transfer;
     struct map requests; /* id to struct transfer_request */
     struct list loads;
+    struct save_extra *extras_free;
+    size_t extra_free_count;
     struct worker_ring planned;   /* struct save_job, in the order of steps */
     struct worker_ring transfers; /* struct tarn_transfer */
     struct absent absent;

@@ -54,6 +54,7 @@
     X(LOAD_FAILED_MISS, COUNTER, "tarn_pool_load_failures_total", "reason=\"miss\"",               \
       "Pages that could not be loaded, by reason")                                                 \
     X(LOAD_FAILED_CORRUPT, COUNTER, "tarn_pool_load_failures_total", "reason=\"corrupt\"", "")     \
+    X(LOAD_FAILED_TOKENS, COUNTER, "tarn_pool_load_failures_total", "reason=\"tokens\"", "")       \
     X(LOAD_FAILED_DEADLINE, COUNTER, "tarn_pool_load_failures_total", "reason=\"deadline\"", "")   \
     X(LOAD_FAILED_STORE, COUNTER, "tarn_pool_load_failures_total", "reason=\"store\"", "")         \
     X(SAVE_PAGES, COUNTER, "tarn_pool_save_pages_total", "", "Pages saved")                        \

@@ -108,6 +108,17 @@ void fake_pages_drop(struct fake_pages *pages, const struct tarn_digest *digest,
     pthread_mutex_unlock(&pages->lock);
 }
 
+void fake_pages_forge(struct fake_pages *pages, const struct tarn_digest *digest)
+{
+    pthread_mutex_lock(&pages->lock);
+    for (uint32_t i = 0; i < pages->namespace_count; i++) {
+        const struct fake_page *page = page_find(pages, digest, i);
+        if (page)
+            page->bytes[page->size_bytes - 1] ^= 1;
+    }
+    pthread_mutex_unlock(&pages->lock);
+}
+
 void fake_pages_damage(struct fake_pages *pages, const struct tarn_digest *digest)
 {
     pthread_mutex_lock(&pages->lock);

@@ -26,6 +26,9 @@ bool fake_pages_all(struct fake_pages *pages,
                     bool (*is_right)(const struct tarn_digest *digest, const uint8_t *bytes,
                                      uint64_t size_bytes));
 
+/* Flip the last byte, unseen by checksums: as if it had been put for something else. */
+void fake_pages_forge(struct fake_pages *pages, const struct tarn_digest *digest);
+
 struct store *fake_store_create(struct fake_pages *pages); /* store_close() destroys it */
 
 enum fake_call { FAKE_LOOKUP, FAKE_GET, FAKE_PUT, FAKE_CALLS };
