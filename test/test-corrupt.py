@@ -4,7 +4,8 @@
 is counted, put away and saved anew."""
 import random
 
-from lib.pool import BLOCKWISE, TINY, Place, ask, full_blocks, image, prompt, settle
+from lib.pool import (BLOCKWISE, TINY, Place, ask, full_blocks, image, pool_is_valid, pool_stat,
+                      prompt, settle)
 from lib.server import wait_for
 from lib.tap import Tap
 
@@ -38,7 +39,9 @@ def _():
                 committed = image(place.pool)["committed"]
                 _, offset, length, _ = next(page for page in image(place.pool, "pages")
                                             if page[3] == depth)
+                pool_is_valid(place.pool)
                 flip(place.pool, offset + dice.randrange(length))
+                assert not pool_stat(place.pool)[0]
                 asked = ask(reader, prompt(LENGTH))
                 assert asked.text == right
                 assert asked.pool == depth * 32, (depth, vars(asked))  # what stands before it
@@ -47,6 +50,7 @@ def _():
                 settle(reader)
                 counts = image(place.pool)
                 assert counts["committed"] == committed, (committed, counts)
+                pool_is_valid(place.pool)
             with place.server(*BLOCKWISE) as third:
                 asked = ask(third, prompt(LENGTH))
                 assert asked.pool == full_blocks(LENGTH - 1) and asked.text == right

@@ -47,12 +47,12 @@ class Place:
     """A folder in shared memory with a model in it, and servers on a pool there."""
 
     def __init__(self, model=None, size="256MiB"):
-        """`model`: what to tell make-model, if not MODEL."""
+        """`model`: what to tell make-model, if not MODEL (TINY where sanitizers slow it down)."""
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tarn-test-", dir="/dev/shm"))
         self.pool = self.folder / "test.pool"
         self.size = size
         self.model = self.folder / "model.gguf"
-        self.model_numbers = model or MODEL
+        self.model_numbers = model or (TINY if SANITIZED else MODEL)
 
     def __enter__(self):
         return self
@@ -129,6 +129,18 @@ def image(path, what="count"):
     if what == "pages":
         return [tuple(map(int, row)) for row in rows]
     return {name: int(number) for name, number in rows}
+
+
+def pool_stat(path):
+    """The program's own check of every page: whether it found the pool valid, and what it said."""
+    result = subprocess.run([PROGRAM, "pool", "stat", path, "--verify"], capture_output=True,
+                            text=True, timeout=120)
+    return result.returncode == 0, result.stdout + result.stderr
+
+
+def pool_is_valid(path):
+    is_valid, output = pool_stat(path)
+    assert is_valid, output
 
 
 def fake_answer(prompt_text, token_count):
