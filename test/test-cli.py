@@ -32,7 +32,8 @@ tap = Tap()
 def _():
     result = run("--help")
     assert result.returncode == 0 and result.stderr == ""
-    assert "\n  serve " in result.stdout
+    for command in ("serve", "pool", "bench"):
+        assert f"\n  {command} " in result.stdout
     assert run("help").stdout == result.stdout == run("-h").stdout
 
 
@@ -83,6 +84,21 @@ def _():
     refused(run("serve", "m.gguf", "--pool", "/x,sise=1GiB"), "--pool", "size=SIZE")
     refused(run("serve", "a", "b"), "unexpected argument 'b'")
     refused(run("serve"), "which model?")
+
+
+@tap.case("a model that is not there and a pool that is not there are named")
+def _():
+    result = run("serve", "/nowhere/m.gguf", "--pool", "none", "--port", "0")
+    assert result.returncode == 1 and "/nowhere/m.gguf" in result.stderr
+    result = run("pool", "stat", "/nowhere/p.pool")
+    assert result.returncode == 1 and "/nowhere/p.pool" in result.stderr
+
+
+@tap.case("each command says what it takes")
+def _():
+    for command in ("serve", "pool", "bench"):
+        result = run(command, "--help")
+        assert result.returncode == 0 and result.stdout.startswith(f"usage: tarn {command} ")
 
 
 tap.done()

@@ -24,6 +24,15 @@ static const char manual_serve[] =
     "variable of \\fB\\-\\-max\\-batch\\-size\\fR is \\fBTARN_MAX_BATCH_SIZE\\fR, and so for the\n"
     "others. Sizes take B, KiB, MiB, GiB or TiB, times ms or s.\n";
 
+static const char manual_pool[] =
+    ".SH LOOKING INTO A POOL\n"
+    "\\fBtarn pool stat\\fR shows sizes, page slots by state, the processes in it, and whether it "
+    "is\n"
+    "valid; \\fBtarn pool ls\\fR shows whose pages it holds. Both take the pool\\(cqs file, or "
+    "look\n"
+    "into this user\\(cqs default pool, and may be run while servers use it. With\n"
+    "\\fB\\-\\-verify\\fR every page\\(cqs checksum is checked.\n";
+
 static const char manual_tail[] =
     ".SH EXIT STATUS\n"
     "0 when all went well, 1 after a failure, 2 when called wrongly. The cause is one line on\n"
@@ -40,5 +49,5 @@ enum tarn_status manual_print(struct text *out)
         TRY(text_append(out, ".TP\n.B %s\n%s\n", commands[i].name, commands[i].summary));
     TRY(text_append(out, "%s", manual_serve));
     TRY(options_print_manual(out));
-    return text_append(out, "%s", manual_tail);
+    return text_append(out, "%s%s", manual_pool, manual_tail);
 }

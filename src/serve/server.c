@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "serve/server.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 
 #include "base/log.h"
 #include "config/value.h"
+#include "obs/metric.h"
 #include "os/block.h"
 #include "os/clock.h"
 #include "os/memory.h"
@@ -18,8 +18,9 @@
 #include "serve/loop.h"
 #include "serve/memory.h"
 #include "serve/pool.h"
+#include "serve/watch.h"
 
-enum { DRAIN_POLL_MS = 20, CLOSE_TIMEOUT_MS = 5000, SIZE_TEXT_BYTES = 32 };
+enum { WATCH_TICK_MS = 5000, DRAIN_POLL_MS = 20, CLOSE_TIMEOUT_MS = 5000, SIZE_TEXT_BYTES = 32 };
 
 struct server {
     const struct options *options;
@@ -204,17 +205,47 @@ static enum tarn_status server_start(struct server *server)
     return threads_start(server);
 }
 
-/* Wait up to timeout_ms for a signal to stop; UINT64_MAX: without end. */
+/* Wait up to timeout_ms for a signal to stop. */
 static bool signal_wait(const sigset_t *signals, uint64_t timeout_ms)
 {
-    if (timeout_ms == UINT64_MAX) {
-        while (sigwaitinfo(signals, NULL) < 0 && errno == EINTR)
-            ;
-        return true;
-    }
     const struct timespec timeout = { .tv_sec = (time_t)(timeout_ms / 1000),
                                       .tv_nsec = (long)(timeout_ms % 1000 * NS_PER_MS) };
     return sigtimedwait(signals, NULL, &timeout) > 0;
+}
+
+static void pool_watch(struct watch *watch)
+{
+    const struct watch_counts counts = {
+        .lookups = metric_get(METRIC_LOOKUPS),
+        .hits = metric_get(METRIC_LOOKUP_BLOCKS_HIT),
+        .saves = metric_get(METRIC_SAVE_PAGES) + metric_get(METRIC_SAVE_SKIPPED),
+        .save_failures =
+            metric_get(METRIC_SAVE_FAILED_FULL) + metric_get(METRIC_SAVE_FAILED_QUEUE) +
+            metric_get(METRIC_SAVE_FAILED_PINNED) + metric_get(METRIC_SAVE_FAILED_STORE),
+    };
+    switch (watch_step(watch, &counts, clock_now_ns())) {
+    case WATCH_AS_BEFORE:
+        break;
+    case WATCH_INERT:
+        metric_set(METRIC_POOL_INERT, 1);
+        log_warn("the pool does nothing: for %d s no block was found in it and no page was saved; "
+                 "see tarn_pool_ in /metrics for what was asked and why it failed",
+                 WATCH_WINDOW_S);
+        break;
+    case WATCH_WORKS_AGAIN:
+        metric_set(METRIC_POOL_INERT, 0);
+        log_info("the pool works again");
+        break;
+    }
+}
+
+/* Until a signal tells to stop. */
+static void server_watch(const struct server *server, const sigset_t *signals)
+{
+    struct watch watch = { 0 };
+    while (!signal_wait(signals, WATCH_TICK_MS))
+        if (server->pool.connector)
+            pool_watch(&watch);
 }
 
 /* Let running requests finish. False: told to hurry. */
@@ -283,7 +314,7 @@ enum tarn_status serve_run(const struct options *options,
     bool hurry = false;
     const enum tarn_status status = server_start(&server);
     if (status == TARN_OK) {
-        (void)signal_wait(&signals, UINT64_MAX);
+        server_watch(&server, &signals);
         hurry = !server_drain(&server, &signals);
     }
     server_stop(&server, hurry);
