@@ -11,6 +11,7 @@
 #include "connector/abi.h"
 #include "connector/gate.h"
 #include "connector/leader.h"
+#include "connector/probe.h"
 #include "connector/settings.h"
 #include "connector/worker.h"
 #include "key/namespace.h"
@@ -30,8 +31,7 @@ struct core {
     struct worker worker;
     struct wakeup wakeup;
     uint32_t namespaces[LAYOUT_GROUPS_MAX];
-    struct store_key *keys; /* of one probe */
-    size_t key_count;
+    struct probe probe;
     uint64_t inert_since_ns; /* lookups came, and no hit and no save */
     int64_t inert_lookups;
     int64_t inert_good; /* hits and saves */
@@ -55,7 +55,7 @@ static void core_destroy(struct core *core)
     worker_close(&core->worker);
     leader_deinit(&core->leader);
     layout_destroy(core->layout);
-    mem_free(core->keys);
+    probe_deinit(&core->probe);
     if (core->wakeup.fd >= 0)
         wakeup_deinit(&core->wakeup);
     settings_deinit(&core->settings);
@@ -225,22 +225,26 @@ static enum tarn_status worker_start(struct core *core)
     return worker_open(&core->worker, &config);
 }
 
-/* A probe is at most so many keys, so that an offer of the longest prompt fits in its leases. */
-static enum tarn_status keys_make(struct core *core)
+static enum tarn_status probe_start(struct core *core)
 {
-    const uint64_t blocks = core->settings.request_tokens_max / core->layout->tokens_per_block + 1;
-    const uint64_t share = blocks * core->layout->group_count / LEADER_LEASES_MAX + 1;
-    const uint64_t batch = core->settings.batch_pages;
-    core->key_count = (size_t)(share > batch ? share : batch) + core->layout->group_count;
-    core->keys = mem_alloc(core->key_count, sizeof(*core->keys));
-    return core->keys ? TARN_OK : TARN_NO_MEMORY;
+    const struct probe probe = {
+        .store = core->store,
+        .absent = &core->worker.absent,
+        .namespaces = core->namespaces,
+        .group_count = core->layout->group_count,
+        .batch_pages = core->settings.batch_pages,
+        .deadline_ns = core->settings.lookup_deadline_ns,
+    };
+    const uint64_t blocks_max =
+        core->settings.request_tokens_max / core->layout->tokens_per_block + 1;
+    return probe_init(&core->probe, &probe, blocks_max);
 }
 
 static enum tarn_status core_register(struct core *core)
 {
     struct text line;
     TRY(namespaces_intern(core));
-    TRY(keys_make(core));
+    TRY(probe_start(core));
     leader_start(core);
     TRY(worker_start(core));
     text_init(&line, LOG_LINE_BYTES_MAX / 2);
@@ -270,7 +274,7 @@ static enum tarn_status connector_register(struct tarn_connector *connector,
     if (status != TARN_OK) {
         worker_close(&core->worker);
         leader_deinit(&core->leader);
-        mem_free(TAKE(core->keys));
+        probe_deinit(&core->probe);
         layout_destroy(TAKE(core->layout));
     }
     return status;
@@ -321,83 +325,6 @@ static void decline_count(enum leader_decline decline)
         metric_add(metrics[decline], 1);
 }
 
-/* Keys of blocks from `block` of the probe on, block by block, up to one that is to be treated as
- * absent. Returns how many blocks. */
-static size_t probe_keys(struct core *core, const struct leader_probe *probe, uint64_t block,
-                         size_t block_count, uint64_t now_ns)
-{
-    const size_t group_count = core->layout->group_count;
-    for (size_t i = 0; i < block_count; i++) {
-        for (uint32_t group = 0; group < group_count; group++) {
-            const struct tarn_digest *digest = &probe->digests[block + i];
-            if (absent_has(&core->worker.absent, digest, group, now_ns))
-                return i;
-            core->keys[i * group_count + group] = (struct store_key){
-                .digest = *digest,
-                .namespace_index = core->namespaces[group],
-                .depth = (uint32_t)(probe->first_block + block + i),
-            };
-        }
-    }
-    return block_count;
-}
-
-struct found {
-    struct store_lease *leases[LEADER_LEASES_MAX];
-    size_t lease_count;
-    uint64_t block_count;
-};
-
-/* One batch. Returns whether to go on. */
-static bool probe_batch(struct core *core, const struct leader_probe *probe, size_t block_count,
-                        uint64_t deadline_ns, struct found *found)
-{
-    const size_t group_count = core->layout->group_count;
-    const size_t asked = probe_keys(core, probe, found->block_count, block_count, clock_now_ns());
-    struct store_lease *lease = NULL;
-    size_t key_count = 0;
-    if (asked == 0)
-        return false;
-    const enum tarn_status status =
-        store_lookup(core->store, core->keys, asked * group_count, &lease, &key_count);
-    if (status == TARN_MISS)
-        return false;
-    if (status != TARN_OK) {
-        metric_add(METRIC_PROBE_FAILED, 1);
-        LOG_LIMITED(LOG_WARN, "the pool could not be asked: %s", tarn_strerror(status));
-        return false;
-    }
-    if (clock_now_ns() > deadline_ns) {
-        metric_add(METRIC_PROBE_LATE, 1);
-        LOG_LIMITED(LOG_WARN, "the pool answered after the lookup deadline");
-        store_lease_release(lease);
-        return false;
-    }
-    found->leases[found->lease_count++] = lease;
-    found->block_count += key_count / group_count;
-    return key_count == block_count * group_count;
-}
-
-/* From the first block on, batch by batch, up to the first gap: after eviction what lies behind one
- * says nothing about what lies before it, so that a search by halves would be wrong. */
-static void probe_run(struct core *core, const struct leader_probe *probe, struct found *found)
-{
-    const uint64_t deadline_ns = clock_now_ns() + core->settings.lookup_deadline_ns;
-    const size_t group_count = core->layout->group_count;
-    const uint64_t share = probe->block_count * group_count / LEADER_LEASES_MAX;
-    size_t batch = core->settings.batch_pages;
-    ASSERT(group_count > 0);
-    if (share >= batch)
-        batch = (size_t)share + group_count;
-    const size_t batch_blocks = batch < group_count ? 1 : batch / group_count;
-    while (found->block_count < probe->block_count && found->lease_count < LEADER_LEASES_MAX) {
-        const uint64_t left = probe->block_count - found->block_count;
-        const size_t blocks = left < batch_blocks ? (size_t)left : batch_blocks;
-        if (!probe_batch(core, probe, blocks, deadline_ns, found))
-            return;
-    }
-}
-
 /* Say it, once, when lookups come and neither a hit nor a save does. */
 static void inert_check(struct core *core, uint64_t now_ns)
 {
@@ -429,7 +356,7 @@ static enum tarn_status core_lookup(struct core *core, const struct tarn_request
     struct tarn_scope scope;
     struct leader_probe probe;
     enum leader_decline decline = LEADER_DECLINE_NONE;
-    struct found found = { .lease_count = 0 };
+    struct found found;
     TRY(abi_copy(&known, sizeof(known), request));
     if (known.scope) {
         TRY(abi_copy(&scope, sizeof(scope), known.scope));
@@ -439,7 +366,7 @@ static enum tarn_status core_lookup(struct core *core, const struct tarn_request
         leader_ask(&core->leader, &known, computed_tokens, &probe, &decline);
     decline_count(decline);
     TRY(asked);
-    probe_run(core, &probe, &found);
+    probe_run(&core->probe, &probe, &found);
     metric_add(METRIC_LOOKUPS, 1);
     metric_add(METRIC_LOOKUP_BLOCKS_HIT, (int64_t)found.block_count);
     metric_add(METRIC_LOOKUP_BLOCKS_MISS, (int64_t)(probe.block_count - found.block_count));

@@ -18,7 +18,10 @@
 #include "base/map.h"
 #include "connector/absent.h"
 #include "connector/leader.h"
+#include "connector/ring.h"
 #include "connector/transfer.h"
+
+enum { WORKER_SCRATCH_MAX = 256 };
 
 struct worker_config {
     struct store *store;         /* borrowed, as the next three */
@@ -36,15 +39,6 @@ struct worker_config {
     uint64_t load_deadline_ns;
 };
 
-/* A ring that only grows where it is allowed to: transfers to report, and planned saves. */
-struct worker_ring {
-    uint8_t *items;
-    size_t item_bytes;
-    size_t capacity;
-    size_t first;
-    size_t count;
-};
-
 struct worker {
     struct worker_config config;
     struct transfer transfer;
@@ -52,11 +46,11 @@ struct worker {
     struct list loads;
     struct save_extra *extras_free;
     size_t extra_free_count;
-    struct worker_ring planned;   /* struct save_job, in the order of steps */
-    struct worker_ring transfers; /* struct tarn_transfer */
+    struct ring planned;   /* struct save_job, in the order of steps */
+    struct ring transfers; /* struct tarn_transfer */
     struct absent absent;
     struct wire_buffer report;
-    struct save_job *scratch; /* of one call */
+    struct save_job *scratch; /* WORKER_SCRATCH_MAX, of one call */
     uint64_t metadata_number;
     uint64_t forward_number;
     uint64_t verdict_number;

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * probe.h - asks the store how many blocks of a prompt it holds, from the first on without a gap.
+ *
+ * Batch by batch, block by block with all layer groups of a block together, under a deadline. A
+ * batch that fails, or whose answer comes late, is a miss, counted and warned about. The loop's.
+ */
+#ifndef CONNECTOR_PROBE_H
+#define CONNECTOR_PROBE_H
+
+#include "connector/absent.h"
+#include "connector/leader.h"
+
+/* What to ask, constant but for the keys. All borrowed. */
+struct probe {
+    struct store *store;
+    const struct absent *absent;
+    const uint32_t *namespaces; /* one a group */
+    size_t group_count;
+    size_t batch_pages;
+    uint64_t deadline_ns;   /* from the start of a probe */
+    struct store_key *keys; /* owned; of one batch */
+};
+
+struct found {
+    struct store_lease *leases[LEADER_LEASES_MAX]; /* the receiver's to release */
+    size_t lease_count;
+    uint64_t block_count;
+};
+
+/* `probe` becomes a copy of `config`; blocks_max: of the longest prompt. */
+NODISCARD enum tarn_status probe_init(struct probe *probe, const struct probe *config,
+                                      uint64_t blocks_max);
+void probe_deinit(struct probe *probe); /* zeroed is fine */
+
+void probe_run(struct probe *probe, const struct leader_probe *asked, struct found *out_found);
+
+#endif

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Taking a step in: all of it is checked and reserved before anything begins. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "connector/worker-parts.h"
+
+/* What a step's message asks for, counted and checked before anything is made of it. */
+struct step_size {
+    size_t load_pages;
+    size_t save_pages;
+    size_t saves; /* blocks */
+};
+
+static enum tarn_status block_check(const struct worker *worker, struct wire_reader *reader)
+{
+    struct wire_block block;
+    wire_next_block(reader, &block);
+    for (uint32_t i = 0; i < reader->shape.group_count; i++) {
+        if (!layout_has_page(worker->config.layout, i, block.pages[i]))
+            return TARN_CORRUPT;
+    }
+    return TARN_OK;
+}
+
+static enum tarn_status metadata_check(const struct worker *worker, struct wire_reader reader,
+                                       struct step_size *out_size)
+{
+    struct step_size size = { 0, 0, 0 };
+    uint64_t id;
+    uint64_t block;
+    for (uint32_t i = 0; i < reader.counts[0]; i++) {
+        uint32_t block_count;
+        wire_next_load(&reader, &id, &block, &block_count);
+        if (block_count == 0 || worker_load_find(worker, id))
+            return TARN_CORRUPT;
+        for (uint32_t j = 0; j < block_count; j++)
+            TRY(block_check(worker, &reader));
+        size.load_pages += (size_t)block_count * reader.shape.group_count;
+    }
+    for (uint32_t i = 0; i < reader.counts[1]; i++) {
+        wire_next_save(&reader, &id, &block);
+        TRY(block_check(worker, &reader));
+        size.save_pages += reader.shape.group_count;
+        size.saves++;
+    }
+    *out_size = size;
+    return TARN_OK;
+}
+
+static enum tarn_status load_make(struct wire_reader *reader, uint64_t now_ns, struct list *loads)
+{
+    uint32_t block_count;
+    struct load *load = mem_alloc(1, sizeof(*load));
+    if (!load)
+        return TARN_NO_MEMORY;
+    list_init(&load->link);
+    list_push_back(loads, &load->link);
+    wire_next_load(reader, &load->id, &load->first_block, &block_count);
+    load->block_count = block_count;
+    load->page_count = (size_t)block_count * reader->shape.group_count;
+    load->started_ns = now_ns;
+    load->pages = mem_alloc(load->page_count, sizeof(*load->pages));
+    const size_t extra_bytes = reader->shape.extra_bytes;
+    if (extra_bytes)
+        load->extras = mem_alloc(block_count, extra_bytes);
+    if (!load->pages || (extra_bytes && !load->extras))
+        return TARN_NO_MEMORY;
+    struct load_page *next = load->pages;
+    for (uint32_t i = 0; i < block_count; i++) {
+        struct wire_block block;
+        wire_next_block(reader, &block);
+        if (extra_bytes)
+            memcpy(load->extras + i * extra_bytes, block.extra, extra_bytes);
+        for (uint32_t group = 0; group < reader->shape.group_count; group++, next++)
+            *next = (struct load_page){ .digest = block.digest,
+                                        .page = block.pages[group],
+                                        .block = load->first_block + i,
+                                        .group = group };
+    }
+    return TARN_OK;
+}
+
+/* All that a step needs to be taken in: on failure nothing is left of it. */
+static enum tarn_status step_reserve(struct worker *worker, struct wire_reader reader,
+                                     const struct step_size *size, uint64_t now_ns,
+                                     struct list *out_loads)
+{
+    /* Each started page still has to be retired, each planned one to be started as well. */
+    TRY(ring_reserve(&worker->transfers,
+                     worker->transfers.count + worker->started_count +
+                         2 * (worker->planned.count + size->save_pages + size->load_pages)));
+    TRY(ring_reserve(&worker->planned, worker->planned.count + size->save_pages));
+    TRY(worker_extras_reserve(worker, size->saves));
+    for (uint32_t i = 0; i < reader.counts[0]; i++)
+        TRY(load_make(&reader, now_ns, out_loads));
+    for (uint32_t i = 0; i < reader.counts[1]; i++) {
+        struct wire_block block;
+        uint64_t id;
+        uint64_t index;
+        wire_next_save(&reader, &id, &index);
+        wire_next_block(&reader, &block);
+        TRY(worker_request_make(worker, id));
+    }
+    return TARN_OK;
+}
+
+static void step_undo(struct worker *worker, struct list *loads)
+{
+    list_for_each (link, loads) {
+        list_remove(link);
+        load_destroy(LIST_ITEM(link, struct load, link));
+    }
+    for (bool found = true; found;) {
+        size_t position = 0;
+        found = false;
+        for (struct transfer_request *request;
+             !found && (request = map_next(&worker->requests, &position)) != NULL;) {
+            found = request->job_count == 0;
+            worker_request_drop_if_idle(worker, request);
+        }
+    }
+}
+
+static void loads_begin(struct worker *worker, struct list *loads)
+{
+    list_for_each (link, loads) {
+        struct load *load = LIST_ITEM(link, struct load, link);
+        list_remove(link);
+        list_push_back(&worker->loads, link);
+        for (size_t i = 0; i < load->page_count; i++) {
+            const struct load_page *page = &load->pages[i];
+            worker_report_transfer(worker, load->id, page->block, page->group, page->page,
+                                   LOAD_STARTED);
+        }
+    }
+}
+
+static void saves_plan(struct worker *worker, struct wire_reader *reader)
+{
+    for (uint32_t i = 0; i < reader->counts[1]; i++) {
+        struct wire_block block;
+        struct save_job job = { .step_number = reader->number };
+        uint64_t id;
+        wire_next_save(reader, &id, &job.block);
+        wire_next_block(reader, &block);
+        job.request = worker_request_find(worker, id);
+        job.digest = block.digest;
+        job.extra = worker_extra_take(worker, &block);
+        for (job.group = 0; job.group < reader->shape.group_count; job.group++) {
+            job.page = block.pages[job.group];
+            job.request->job_count++;
+            if (job.extra)
+                job.extra->user_count++;
+            ring_push(&worker->planned, &job);
+        }
+    }
+}
+
+static void loads_skip(struct wire_reader *reader)
+{
+    for (uint32_t i = 0; i < reader->counts[0]; i++) {
+        struct wire_block block;
+        uint64_t id;
+        uint64_t first;
+        uint32_t block_count;
+        wire_next_load(reader, &id, &first, &block_count);
+        for (uint32_t j = 0; j < block_count; j++)
+            wire_next_block(reader, &block);
+    }
+}
+
+enum tarn_status worker_load_start(struct worker *worker, struct tarn_bytes metadata,
+                                   uint64_t now_ns)
+{
+    struct wire_reader reader;
+    struct step_size size;
+    TRY(wire_open(metadata, WIRE_METADATA, worker_shape(worker), &reader));
+    if (reader.number <= worker->metadata_number)
+        return TARN_STALE;
+    TRY(metadata_check(worker, reader, &size));
+    struct list loads;
+    list_init(&loads);
+    const enum tarn_status status = step_reserve(worker, reader, &size, now_ns, &loads);
+    if (status != TARN_OK) {
+        step_undo(worker, &loads);
+        return status;
+    }
+    worker->metadata_number = reader.number;
+    loads_skip(&reader);
+    saves_plan(worker, &reader);
+    loads_begin(worker, &loads);
+    worker_loads_grant(worker);
+    worker_loads_push(worker);
+    worker_gauges_update(worker);
+    return TARN_OK;
+}
+
+void worker_skip_step(struct worker *worker, uint64_t step_number)
+{
+    if (worker->metadata_number < step_number)
+        worker->metadata_number = step_number;
+}
