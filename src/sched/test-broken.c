@@ -42,7 +42,7 @@ static _Noreturn void look_for(enum broken broken)
         const char *fault = simulate(seed, &counts);
         if (!fault)
             continue;
-        print_message("%s: seed %" PRIu64 ": %s\n", texts[broken], seed, fault);
+        print_message("# %s: seed %" PRIu64 ": %s\n", texts[broken], seed, fault);
         fflush(stdout);
         _exit(1);
     }
@@ -63,7 +63,7 @@ static void each_fault_that_is_built_in_is_caught(void **state)
         if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
             fail_msg("not caught in %d mixes: %s", SEEDS, texts[broken]);
         if (WIFSIGNALED(status))
-            print_message("%s: an assertion failed\n", texts[broken]);
+            print_message("# %s: an assertion failed\n", texts[broken]);
     }
 }
 

@@ -345,13 +345,13 @@ static void two_engines_share_one_pool_and_no_page_is_wrong(void **state)
     assert_int_equal(metric_get(METRIC_CONNECTOR_FAILED), 0);
     expect_sources(metric_get(METRIC_PROMPT_TOKENS_DEVICE), metric_get(METRIC_PROMPT_TOKENS_POOL),
                    metric_get(METRIC_PROMPT_TOKENS_COMPUTED));
-    print_message("requests: %lld ok, %lld cancelled; prompt tokens: %lld device, %lld pool, %lld "
-                  "computed\n",
-                  (long long)metric_get(METRIC_REQUESTS_OK),
-                  (long long)metric_get(METRIC_REQUESTS_CANCELLED),
-                  (long long)metric_get(METRIC_PROMPT_TOKENS_DEVICE),
-                  (long long)metric_get(METRIC_PROMPT_TOKENS_POOL),
-                  (long long)metric_get(METRIC_PROMPT_TOKENS_COMPUTED));
+    print_message(
+        "# requests: %lld ok, %lld cancelled; prompt tokens: %lld device, %lld pool, %lld "
+        "computed\n",
+        (long long)metric_get(METRIC_REQUESTS_OK), (long long)metric_get(METRIC_REQUESTS_CANCELLED),
+        (long long)metric_get(METRIC_PROMPT_TOKENS_DEVICE),
+        (long long)metric_get(METRIC_PROMPT_TOKENS_POOL),
+        (long long)metric_get(METRIC_PROMPT_TOKENS_COMPUTED));
     for (size_t i = 0; i < ENGINES; i++)
         engine_close(&engines[i]);
     assert_int_equal(metric_get(METRIC_PAGES_PINNED), 0);

@@ -25,7 +25,7 @@ static void thousands_of_random_mixes_keep_every_promise(void **state)
         if (fault)
             fail_msg("seed %" PRIu64 ": %s", i, fault);
     }
-    print_message("%" PRIu64 " mixes, %" PRIu64 " requests, %" PRIu64
+    print_message("# %" PRIu64 " mixes, %" PRIu64 " requests, %" PRIu64
                   " passes; prompt tokens: %" PRIu64 " device, %" PRIu64 " pool, %" PRIu64
                   " computed; %" PRIu64 " calls of the connector failed\n",
                   count, counts.requests, counts.passes, counts.device_tokens, counts.pool_tokens,
