@@ -255,7 +255,7 @@ static void each_flaw_alone_is_in_the_file_that_has_it(void **state)
     }
 }
 
-static void libllama_loads_the_real_model_and_decodes(void **state)
+static void libllama_loads_the_real_model(void **state)
 {
     (void)state;
     const char *file = getenv("TARN_MODEL");
@@ -264,7 +264,10 @@ static void libllama_loads_the_real_model_and_decodes(void **state)
     assert_non_null(model);
     assert_int_equal(llama_vocab_n_tokens(llama_model_get_vocab(model)), 49152);
     assert_int_equal(llama_model_n_layer(model), 30);
-    assert_decodes(model);
+    const char *sanitized = getenv("TARN_TEST_SANITIZED");
+    if (!sanitized ||
+        *sanitized == '0') /* else random models alone compute: this one takes minutes */
+        assert_decodes(model);
     llama_model_free(model);
 }
 
@@ -277,7 +280,7 @@ int main(void)
         cmocka_unit_test(an_early_token_changes_late_logits_plainly),
         cmocka_unit_test(a_seed_decides_every_byte),
         cmocka_unit_test(each_flaw_alone_is_in_the_file_that_has_it),
-        cmocka_unit_test(libllama_loads_the_real_model_and_decodes),
+        cmocka_unit_test(libllama_loads_the_real_model),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
