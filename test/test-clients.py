@@ -10,7 +10,7 @@ import time
 import openai
 
 from lib.pool import LONG, TINY, Place, fake_answer, image, pool_is_valid, prompt
-from lib.server import nothing_is_held, prompt_tokens_add_up, wait_for
+from lib.server import memory_did_not_grow, nothing_is_held, prompt_tokens_add_up, wait_for
 from lib.tap import Tap
 
 tap = Tap()
@@ -98,8 +98,7 @@ def _():
         assert min(counts.values()) > 10, counts
         assert one.metrics()["tarn_pool_load_pages_total"] > 0
         for then, now in zip(before, after):
-            # The process's own. Of the pool, which is everybody's, it maps what it reads.
-            assert now["anon"] + now["file"] <= 1.05 * (then["anon"] + then["file"])
+            assert memory_did_not_grow(then, now)
 
 
 @tap.case("clients that hang up while their pages are loaded and saved leave nothing behind")

@@ -174,6 +174,12 @@ def prompt_tokens_add_up(metrics):
     return sources
 
 
+def memory_did_not_grow(before, after):
+    """Two resident_kib() of one server: at most 5 % more of the process's own, and 2 MiB for what a
+    small server took at its start and touches bit by bit. The pool is everybody's."""
+    return after["anon"] + after["file"] <= 1.05 * (before["anon"] + before["file"]) + 2048
+
+
 def nothing_is_held(metrics):
     """True when no request, page, lease or pin is left."""
     gauges = ("tarn_requests_running", "tarn_requests_waiting", 'tarn_kv_pages{state="locked"}',
