@@ -4,10 +4,11 @@
 import contextlib
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 
-from lib.server import FakeServer, nothing_is_held, prompt_tokens_add_up, wait_for
+from lib.server import PROGRAM, FakeServer, nothing_is_held, prompt_tokens_add_up, wait_for
 from lib.tap import Tap
 
 tap = Tap()
@@ -138,6 +139,35 @@ def _():
             assert metrics["tarn_pool_quarantined_pages_total"] == 1
             assert metrics['tarn_pool_load_failures_total{reason="corrupt"}'] == 1
             assert prompt_tokens_add_up(metrics) == len(prompt)
+
+
+@tap.case("tarn pool stat and ls tell what servers have put, while they run and after a kill")
+def _():
+    def tarn_pool(*arguments):
+        return subprocess.run([PROGRAM, "pool", *arguments], capture_output=True, text=True,
+                              timeout=60)
+    with pool() as name:
+        path = name.split(",")[0]
+        result = tarn_pool("stat", path)
+        assert result.returncode == 1 and f"there is no pool at {path}" in result.stderr, result
+        with FakeServer(pool=name) as server:
+            cached(server, "stat " * 50)
+            saves_retired(server)
+            result = tarn_pool("stat", path, "--verify")
+            assert result.returncode == 0 and "verdict     valid" in result.stdout, result
+            assert "processes   1 of 64: pid " in result.stdout, result
+            assert "failed their checksum" in result.stdout
+            server.process.kill()
+            server.process.wait()
+        result = tarn_pool("stat", path)
+        assert result.returncode == 0 and "processes   0 of 64" in result.stdout, result
+        result = tarn_pool("ls", path)
+        assert result.returncode == 0 and result.stdout.count("tarn/") == 1, result
+        assert tarn_pool("stat", path, "more").returncode == 2
+        with open(path, "r+b") as file:
+            file.write(b"nonsense")
+        result = tarn_pool("stat", path)
+        assert result.returncode == 1 and "it is no Tarn pool" in result.stderr, result
 
 
 @tap.case("a pool smaller than the traffic evicts and stays right")

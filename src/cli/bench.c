@@ -5,11 +5,13 @@
 
 #include "base/log.h"
 #include "cli/bench-engine.h"
+#include "cli/bench-pool.h"
 #include "cli/command.h"
 
 static const struct command benches[] = {
     { "engine", "--model FILE.gguf [options]", "prefill and decode, beside libllama",
       bench_engine },
+    { "pool", "[options]", "the local pool's puts, gets and lookups, beside memcpy", bench_pool },
 };
 
 static int usage_print(FILE *out)

@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -71,8 +73,11 @@ static enum tarn_status directory_judge(const struct pool_place *place, int fd)
 
 static enum tarn_status directory_open(const struct pool_place *place, int *out_fd)
 {
-    if (place->is_default && !place->is_read_only)
-        (void)mkdir(place->directory, 0700); /* if it fails, opening says why */
+    if (place->is_default && !place->is_read_only && mkdir(place->directory, 0700) != 0 &&
+        errno != EEXIST) {
+        log_error("pool: cannot make directory %s: %s", place->directory, strerrordesc_np(errno));
+        return TARN_IO;
+    }
     const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (place->is_default ? O_NOFOLLOW : 0);
     const int fd = open(place->directory, flags);
     if (fd < 0) {
@@ -253,6 +258,12 @@ bool file_is_lost(const struct pool_file *file)
            guard_is_broken(file->data);
 }
 
+bool file_is_in_memory(const struct pool_file *file)
+{
+    struct statfs stat;
+    return fstatfs(file->fd, &stat) == 0 && stat.f_type == TMPFS_MAGIC;
+}
+
 /* ---- locks ---- */
 
 bool file_begin_init(const struct pool_file *file, uint32_t wait_ms)
@@ -330,6 +341,12 @@ static void env_touch(void *context, uint64_t offset, uint64_t size_bytes)
     (void)madvise((uint8_t *)file->data + offset, size_bytes, MADV_POPULATE_READ);
 }
 
+static bool env_is_intact(void *context)
+{
+    const struct pool_file *file = context;
+    return !guard_is_broken(file->metadata) && !guard_is_broken(file->data);
+}
+
 struct pool_env file_env(struct pool_file *file)
 {
     return (struct pool_env){
@@ -339,6 +356,7 @@ struct pool_env file_env(struct pool_file *file)
         .write = env_write,
         .populate = env_populate,
         .touch = env_touch,
+        .is_intact = env_is_intact,
         .context = file,
     };
 }

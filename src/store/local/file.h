@@ -52,6 +52,9 @@ void file_abandon(struct pool_file *file);
 /* Whether its name is gone, or the memory under its mapping (guard.h). */
 bool file_is_lost(const struct pool_file *file);
 
+/* Whether it lies in tmpfs: pages there cannot have been put before this boot. */
+bool file_is_in_memory(const struct pool_file *file);
+
 /* Alone with the image (init byte): wait up to `wait_ms` for another opener. */
 NODISCARD bool file_begin_init(const struct pool_file *file, uint32_t wait_ms);
 void file_end_init(const struct pool_file *file);

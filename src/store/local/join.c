@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "os/file.h"
+#include "store/local/guard.h"
 #include "store/local/process.h"
 
 enum { INIT_WAIT_MS = 5000 };
@@ -28,6 +29,9 @@ void pools_abandon(void)
     list_for_each (link, &pools) {
         struct pool *pool = LIST_ITEM(link, struct pool, link);
         atomic_store(&pool->is_dead, true);
+        /* Its addresses may be those of the child's own mapping soon. */
+        guard_remove(pool->file.metadata);
+        guard_remove(pool->file.data);
         file_abandon(&pool->file);
         list_remove(link);
     }
@@ -90,6 +94,8 @@ static enum tarn_status slot_take(const struct pool_place *place, struct pool *p
     if (status == TARN_OK)
         status = process_join(&pool->view, (uint32_t)getpid());
     file_end_init(&pool->file);
+    if (status == TARN_OK)
+        (void)process_reclaim(&pool->view, 0); /* what others left: also if this one never puts */
     if (status != TARN_NO_SPACE)
         return status;
     log_error("pool: %s/%s is used by %d processes already, which is the most there can be",

@@ -28,6 +28,10 @@ NODISCARD enum tarn_status pool_join(const struct pool_place *place, struct pool
 void pool_hold(struct pool *pool);
 void pool_drop(struct pool *pool); /* NULL is fine */
 
+/* The pool behind a store that pool_open() gave, or NULL: for tests and benches, while nobody else
+ * uses the store. */
+struct pool *pool_behind(struct store *store);
+
 /* For pthread_atfork: pools_lock() before the fork; then one of the others. */
 void pools_lock(void);
 void pools_unlock(void);

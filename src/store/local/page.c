@@ -8,7 +8,8 @@
 #include "store/local/space.h"
 
 enum {
-    PIECE_BYTES = 128 << 10, /* hashed and moved while it is in the processor's cache */
+    PUT_PIECE_BYTES = 128 << 10, /* hashed and written while it is in the processor's cache */
+    GET_PIECE_BYTES = 32 << 10,  /* copied and hashed likewise */
     PIECE_SPANS = 64,
     QUARANTINES_MAX = 16, /* by one process in a minute: past it, its own memory is suspect */
 };
@@ -83,7 +84,7 @@ static enum tarn_status bytes_write(struct pool_view *view, const struct page_io
     struct span_walk walk = { .io = io };
     struct tarn_span pieces[PIECE_SPANS];
     for (;;) {
-        const uint32_t count = walk_next(&walk, pieces, PIECE_SPANS, PIECE_BYTES);
+        const uint32_t count = walk_next(&walk, pieces, PIECE_SPANS, PUT_PIECE_BYTES);
         if (count == 0)
             return TARN_OK;
         uint64_t moved_bytes = 0;
@@ -146,7 +147,15 @@ static enum tarn_status put_absent(struct pool_view *view, const struct page_io 
     uint32_t slot;
     uint64_t ctl;
     struct page_class page;
-    TRY(class_of(&view->geometry, length_bytes, &page));
+    if (class_of(&view->geometry, length_bytes, &page) != TARN_OK) {
+        LOG_LIMITED(
+            LOG_WARN,
+            "pool: pages of %llu bytes do not fit it: there must be room for %d chunks, each "
+            "a run of 1 to %d frames of %d bytes, in its %u frames",
+            (unsigned long long)length_bytes, POOL_CHUNKS_MIN, POOL_CHUNK_FRAMES_MAX,
+            POOL_FRAME_BYTES, view->geometry.frame_count);
+        return TARN_NO_SPACE;
+    }
     view_lock(&view->put_lock);
     enum tarn_status status = space_reserve(view, &page, &slot, &ctl);
     view_unlock(&view->put_lock);
@@ -204,6 +213,8 @@ static enum tarn_status header_copy(const struct pool_view *view, struct page_co
 static bool is_still(const struct pool_view *view, const struct page_copy *copy)
 {
     shm_read_fence();
+    if (view->env.is_intact && !view->env.is_intact(view->env.context))
+        return false; /* what was copied may be the guard's zeros */
     return SHM_MAKES(SHM_MISTAKE_NO_LAST_LOOK) ||
            ctl_same_page(shm_load(&view->headers[copy->slot].ctl), copy->ctl);
 }
@@ -218,7 +229,8 @@ static enum tarn_status bytes_read(const struct pool_view *view, const struct pa
     const uint8_t *source = view->data + copy->offset;
     if (view->verify)
         seal_begin(&sum, &io->name);
-    while (walk_next(&walk, &piece, 1, PIECE_BYTES) > 0) {
+    const uint64_t piece_bytes = view->verify ? GET_PIECE_BYTES : POOL_PAGE_BYTES_MAX;
+    while (walk_next(&walk, &piece, 1, piece_bytes) > 0) {
         shm_copy_out(piece.base, source, piece.size_bytes);
         if (view->verify)
             checksum_add(&sum, piece.base, piece.size_bytes);

@@ -29,6 +29,7 @@ struct local_store {
     bool verify;
     pthread_mutex_t lock; /* guards the rest; never held while waiting for anything but memory */
     struct pool *pool;    /* NULL: lost, and not replaced */
+    bool is_off;          /* the view was switched off, and that has been said */
     uint64_t reopen_ns;   /* not before */
     _Atomic uint32_t name_count;
     char *names[POOL_NAMES_MAX]; /* entries below name_count do not change */
@@ -73,6 +74,14 @@ static struct local_store *local(struct store *store)
     return (struct local_store *)(void *)store;
 }
 
+/* Checksums may be left out only for pages put since this boot, into memory. */
+static void verify_decide(const struct local_store *store, struct pool *pool)
+{
+    const bool may_trust =
+        file_is_in_memory(&pool->file) && shm_load(&pool->view.live->holds_foreign) == 0;
+    pool->view.verify = store->verify || !may_trust;
+}
+
 /* Leave a pool whose file is gone for a new one of the same name. Caller holds store->lock. */
 static void pool_replace(struct local_store *store, uint64_t now_ns)
 {
@@ -88,7 +97,7 @@ static void pool_replace(struct local_store *store, uint64_t now_ns)
     if (pool_join(&store->place, &store->pool) != TARN_OK)
         store->pool = NULL;
     else
-        store->pool->view.verify = store->verify;
+        verify_decide(store, store->pool);
     metric_set(METRIC_POOL_INERT, store->pool == NULL);
 }
 
@@ -107,12 +116,23 @@ static struct pool *store_enter(struct local_store *store)
     if (!store->pool || (is_due(store->pool, now_ns) && file_is_lost(&store->pool->file)))
         pool_replace(store, now_ns);
     struct pool *pool = store->pool;
-    if (pool && atomic_load(&pool->view.is_off))
+    if (pool && atomic_load(&pool->view.is_off)) {
+        if (!store->is_off)
+            log_error("pool: %s/%s is not used any more by this process", store->place.directory,
+                      store->place.name);
+        store->is_off = true;
+        metric_set(METRIC_POOL_INERT, 1);
         pool = NULL;
+    }
     if (pool)
         pool_hold(pool);
     (void)pthread_mutex_unlock(&store->lock);
     return pool;
+}
+
+struct pool *pool_behind(struct store *store)
+{
+    return local(store)->pool;
 }
 
 /* ---- namespaces ---- */
@@ -453,7 +473,7 @@ static enum tarn_status store_create(const struct pool_place *place, bool verify
     store->base.ops = &local_ops;
     store->place = *place;
     store->verify = verify;
-    store->pool->view.verify = verify;
+    verify_decide(store, store->pool);
     (void)pthread_mutex_init(&store->lock, NULL);
     list_init(&store->link);
     list_push_back(&stores, &store->link);

@@ -77,6 +77,8 @@ struct pool_env {
     enum tarn_status (*populate)(void *context, uint64_t offset, uint64_t size_bytes);
     /* Page data at [offset, offset + size) is about to be read. NULL: nothing to do. */
     void (*touch)(void *context, uint64_t offset, uint64_t size_bytes);
+    /* Whether the image is still there, after reading it. NULL: always. */
+    bool (*is_intact)(void *context);
     void *context;
 };
 
