@@ -94,10 +94,10 @@ static void pool_replace(struct local_store *store, uint64_t now_ns)
     if (now_ns < store->reopen_ns)
         return;
     store->reopen_ns = now_ns + REOPEN_INTERVAL_NS;
-    if (pool_join(&store->place, &store->pool) != TARN_OK)
-        store->pool = NULL;
-    else
-        verify_decide(store, store->pool);
+    struct pool *pool = NULL;
+    if (pool_join(&store->place, &pool) == TARN_OK && pool)
+        verify_decide(store, pool);
+    store->pool = pool;
     metric_set(METRIC_POOL_INERT, store->pool == NULL);
 }
 
