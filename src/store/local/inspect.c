@@ -92,6 +92,7 @@ static enum tarn_status size_print(const struct inspection *inspection, struct t
 static enum tarn_status states_print(const struct inspection *inspection, struct text *text)
 {
     const struct pool_check *check = &inspection->check;
+    const unsigned long long unfound_count = check->nameless_count + check->unreachable_count;
     TRY(text_append(text,
                     "slots       %llu free, %llu reserved, %llu committed, %llu evicting, %llu "
                     "quarantined; %llu leased\n",
@@ -104,8 +105,7 @@ static enum tarn_status states_print(const struct inspection *inspection, struct
     return text_append(text,
                        "left        %llu slots held by processes that died: taken back by the next "
                        "that opens the pool or puts; %llu pages that age out unfound\n",
-                       (unsigned long long)check->left_count,
-                       (unsigned long long)(check->nameless_count + check->unreachable_count));
+                       (unsigned long long)check->left_count, unfound_count);
 }
 
 static enum tarn_status processes_print(const struct inspection *inspection, struct text *text)

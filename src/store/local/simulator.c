@@ -357,12 +357,12 @@ static struct page_name key_name(uint32_t id, uint32_t key)
     };
 }
 
-static void spans_cut(uint32_t key, uint8_t *bytes, struct tarn_span spans[2])
+static void spans_cut(uint32_t key, void *bytes, struct tarn_span spans[2])
 {
     const uint32_t size_bytes = key_bytes(key);
     const uint32_t cut = draw(size_bytes);
     spans[0] = (struct tarn_span){ bytes, cut };
-    spans[1] = (struct tarn_span){ bytes + cut, size_bytes - cut };
+    spans[1] = (struct tarn_span){ (uint8_t *)bytes + cut, size_bytes - cut };
 }
 
 /* An id stands for one text for ever. */
