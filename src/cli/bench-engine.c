@@ -56,6 +56,7 @@ struct bench {
     enum engine_kv_type kv_type;
     bool check;
     bool poll;
+    bool weight_copy;
     bool help;
     struct engine *engine;
     struct reference *reference;
@@ -223,7 +224,8 @@ static enum tarn_status bench_start(struct bench *bench)
                                       .sequences_max = SEQUENCES,
                                       .threads = bench->threads,
                                       .kv_type = bench->kv_type,
-                                      .poll = bench->poll };
+                                      .poll = bench->poll,
+                                      .weight_copy = bench->weight_copy };
     TRY(engine_open(&options, &bench->engine));
     if (bench->threads == 0) { /* both sides get that number, and exactly that */
         bench->threads = engine_info_of(bench->engine)->threads;
@@ -261,11 +263,12 @@ static enum tarn_status table_print(const struct bench *bench, struct text *out)
     TRY(text_append(
         out,
         "%s, %s, %.1f M parameters; %s\n"
-        "%u threads, KV %s, batches of %d tokens, medians of %u runs that take turns\n\n"
+        "%u threads, KV %s, batches of %d tokens%s, medians of %u runs that take turns\n\n"
         "%-28s %12s %12s %8s %6s\n",
         info->name, info->weights, (double)info->parameter_count / 1e6, info->cpu, bench->threads,
-        bench->kv_type == ENGINE_KV_F16 ? "f16" : "f32", BATCH_TOKENS, bench->runs,
-        "tokens a second", "tarn", "libllama", "ratio", "bar"));
+        bench->kv_type == ENGINE_KV_F16 ? "f16" : "f32", BATCH_TOKENS,
+        info->copy_bytes ? " on f16 copies of the weights" : "", bench->runs, "tokens a second",
+        "tarn", "libllama", "ratio", "bar"));
     for (size_t i = 0; i < LENGTH_OF(rows); i++) {
         const struct result *result = &bench->results[i];
         row_name(&rows[i], name, sizeof(name));
@@ -309,6 +312,8 @@ static enum tarn_status json_make(const struct bench *bench, struct text *out)
     json_put(&builder, root, "threads", json_new_integer(&builder, bench->threads));
     json_put(&builder, root, "kv_type",
              json_new_string(&builder, bench->kv_type == ENGINE_KV_F16 ? "f16" : "f32"));
+    json_put(&builder, root, "weight_copy_bytes",
+             json_new_integer(&builder, (int64_t)info->copy_bytes));
     json_put(&builder, root, "runs", json_new_integer(&builder, bench->runs));
     for (size_t i = 0; i < LENGTH_OF(rows); i++)
         json_push(&builder, list, row_json(&builder, bench, i));
@@ -371,6 +376,7 @@ static const char usage[] =
     "  --kv-type TYPE   f16 (default) or f32\n"
     "  --runs N         of each side and row, whose median counts; default 5\n"
     "  --poll           Tarn's idle threads spin, as libllama's do\n"
+    "  --weight-copy    Tarn makes f16 copies of quantised weights for large batches\n"
     "  --json FILE      write the numbers there as well\n"
     "  --check          exit with 1 and name the rows that miss their bar\n";
 
@@ -401,6 +407,9 @@ static bool option_take(struct bench *bench, int option, const char *value)
     case 'p':
         bench->poll = true;
         return true;
+    case 'w':
+        bench->weight_copy = true;
+        return true;
     case 'j':
         bench->json_path = value;
         return true;
@@ -418,15 +427,11 @@ static bool option_take(struct bench *bench, int option, const char *value)
 static bool arguments_read(struct bench *bench, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "model", required_argument, NULL, 'm' },
-        { "threads", required_argument, NULL, 't' },
-        { "kv-type", required_argument, NULL, 'k' },
-        { "runs", required_argument, NULL, 'r' },
-        { "poll", no_argument, NULL, 'p' },
-        { "json", required_argument, NULL, 'j' },
-        { "check", no_argument, NULL, 'c' },
-        { "help", no_argument, NULL, 'h' },
-        { NULL, 0, NULL, 0 },
+        { "model", required_argument, NULL, 'm' },   { "threads", required_argument, NULL, 't' },
+        { "kv-type", required_argument, NULL, 'k' }, { "runs", required_argument, NULL, 'r' },
+        { "poll", no_argument, NULL, 'p' },          { "weight-copy", no_argument, NULL, 'w' },
+        { "json", required_argument, NULL, 'j' },    { "check", no_argument, NULL, 'c' },
+        { "help", no_argument, NULL, 'h' },          { NULL, 0, NULL, 0 },
     };
     optind = 1;
     for (;;) {

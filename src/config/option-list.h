@@ -48,8 +48,9 @@
     X(POLL, BOOL, "poll", "on|off", "off", 0, 0, "",                                               \
       "idle compute threads spin instead of sleeping")                                             \
     X(KERNEL, CHOICE, "kernel", "auto|portable|avx2|avx512", "auto", 0, 0, "", "attention code")   \
-    X(FILE_WEIGHTS_ONLY, BOOL, "file-weights-only", "on|off", "off", 0, 0, "",                     \
-      "no second copy of quantised weights for large batches: less memory, slower prefill")        \
+    X(WEIGHT_COPY, BOOL, "weight-copy", "on|off", "off", 0, 0, "",                                 \
+      "f16 copies of Q4_1, Q5_0 and Q5_1 weights for large batches: prefill up to 3 times as "     \
+      "fast, more memory, logits not as near to llama.cpp's")                                      \
     X(BACKEND_DIR, TEXT, "backend-dir", "DIR", "", 0, 0, "where Tarn was built with them",         \
       "directory of ggml's CPU modules")                                                           \
     SECTION("Shared pool")                                                                         \

@@ -32,6 +32,7 @@ enum {
 struct engine {
     struct engine_info info;
     struct model model;
+    struct weight_copy copy;
     struct vocabulary vocabulary;
     struct backend backend;
     struct plan plan;
@@ -198,8 +199,11 @@ static enum tarn_status compute_open(struct engine *engine, const struct engine_
                    kernel->name);
     const uint32_t outputs =
         info->sequences_max < info->batch_tokens_max ? info->sequences_max : info->batch_tokens_max;
-    return graph_set_init(&engine->graphs, &engine->model, &engine->plan, info->batch_tokens_max,
-                          outputs);
+    if (options->weight_copy)
+        TRY(weight_copy_init(&engine->copy, &engine->model));
+    info->copy_bytes = engine->copy.size_bytes;
+    return graph_set_init(&engine->graphs, &engine->model, &engine->copy, &engine->plan,
+                          info->batch_tokens_max, outputs);
 }
 
 static enum tarn_status engine_load(struct engine *engine, const struct engine_options *options)
@@ -236,6 +240,7 @@ void engine_close(struct engine *engine)
     graph_set_deinit(&engine->graphs);
     plan_deinit(&engine->plan);
     backend_deinit(&engine->backend);
+    weight_copy_deinit(&engine->copy);
     vocabulary_close(&engine->vocabulary);
     model_close(&engine->model);
     mem_free(engine->tokens);
@@ -248,6 +253,10 @@ const struct engine_info *engine_info_of(const struct engine *engine)
 {
     return &engine->info;
 }
+
+/* Pages that copies of the weights computed are a little different from those that the file's own
+ * did: they do not meet, so that replaying stays exact. */
+static const char weight_copy_mark[] = "weights f16 from 8 tokens on";
 
 struct tarn_kv_format engine_kv_format(const struct engine *engine)
 {
@@ -263,6 +272,8 @@ struct tarn_kv_format engine_kv_format(const struct engine *engine)
         .rope_dimensions = info->rope_dims,
         .rope_base = (double)info->rope_base,
         .rope_type = engine->model.architecture->rope_type,
+        .other = engine->copy.layers ? weight_copy_mark : NULL,
+        .other_size_bytes = engine->copy.layers ? sizeof(weight_copy_mark) : 0,
     };
 }
 

@@ -54,8 +54,8 @@ struct engine_options {
                          than two, and fewer while others keep them busy (pace.h) */
     enum engine_kv_type kv_type;
     enum engine_kernel kernel;
-    bool poll;              /* idle compute threads spin */
-    bool file_weights_only; /* no second copy of quantised weights for large batches */
+    bool poll;        /* idle compute threads spin */
+    bool weight_copy; /* f16 copies of slow quantised weights for large batches: weight-copy.h */
 };
 
 /* What was loaded. Constant from open to close. */

@@ -29,6 +29,7 @@ static void attend_run(struct ggml_tensor *dst, int ith, int nth, void *context)
 
 struct builder {
     const struct model *model;
+    const struct model_layer *weights; /* of the layers: the file's, or their copy */
     struct ggml_context *context;
     struct graph *graph;
     struct graph_layer *layers;
@@ -57,7 +58,7 @@ static struct ggml_tensor *build_attention(const struct builder *b, uint32_t lay
                                            struct ggml_tensor *x)
 {
     const struct model *m = b->model;
-    const struct model_layer *w = &m->layers[layer];
+    const struct model_layer *w = &b->weights[layer];
     struct ggml_context *c = b->context;
     const bool wanted = layer + 1 < m->layer_count || b->graph->outputs;
 
@@ -96,7 +97,7 @@ static void build_layers(const struct builder *b)
     struct ggml_tensor *x = ggml_get_rows(c, m->token_embedding, graph->tokens);
 
     for (uint32_t layer = 0; layer < m->layer_count; layer++) {
-        const struct model_layer *w = &m->layers[layer];
+        const struct model_layer *w = &b->weights[layer];
         struct ggml_tensor *attended =
             build_attention(b, layer, build_norm(b, x, w->attention_norm));
         if (!attended)
@@ -149,19 +150,23 @@ static enum tarn_status graph_build(struct graph_set *set, struct graph *graph,
     graph->positions = build_input(graph->context, token_count);
     if (output_count > 0)
         graph->outputs = build_input(graph->context, output_count);
-    const struct builder builder = {
-        .model = set->model, .context = graph->context, .graph = graph, .layers = set->layers
-    };
+    const bool copied = set->copy->layers && token_count >= WEIGHT_COPY_TOKENS_MIN;
+    const struct builder builder = { .model = set->model,
+                                     .weights = copied ? set->copy->layers : set->model->layers,
+                                     .context = graph->context,
+                                     .graph = graph,
+                                     .layers = set->layers };
     build_layers(&builder);
     return TARN_OK;
 }
 
 /* ---- the set ---- */
 
-enum tarn_status graph_set_init(struct graph_set *set, const struct model *model, struct plan *plan,
+enum tarn_status graph_set_init(struct graph_set *set, const struct model *model,
+                                const struct weight_copy *copy, struct plan *plan,
                                 uint32_t token_count, uint32_t output_count)
 {
-    *set = (struct graph_set){ .model = model, .plan = plan };
+    *set = (struct graph_set){ .model = model, .copy = copy, .plan = plan };
     const size_t nodes = nodes_max(model);
     set->memory_bytes =
         2 * nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(nodes, false);

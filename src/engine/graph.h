@@ -14,6 +14,7 @@
 #include "engine/backend.h"
 #include "engine/model.h"
 #include "engine/plan.h"
+#include "engine/weight-copy.h"
 
 enum { GRAPH_KEPT_MAX = 24 };
 
@@ -37,6 +38,7 @@ struct graph_layer {
 
 struct graph_set {
     const struct model *model;
+    const struct weight_copy *copy;
     struct plan *plan;
     ggml_gallocr_t allocator;
     size_t buffer_bytes;
@@ -46,10 +48,10 @@ struct graph_set {
     struct graph kept[GRAPH_KEPT_MAX];
 };
 
-/* Reserve room for batches of this size. The model and the plan must outlive the set. */
+/* Reserve room for batches of this size. The model, the copy and the plan must outlive the set. */
 NODISCARD enum tarn_status graph_set_init(struct graph_set *set, const struct model *model,
-                                          struct plan *plan, uint32_t token_count,
-                                          uint32_t output_count);
+                                          const struct weight_copy *copy, struct plan *plan,
+                                          uint32_t token_count, uint32_t output_count);
 void graph_set_deinit(struct graph_set *set); /* zeroed is fine */
 
 /* The graph for a shape, with its tensors allocated; valid until the next call. */

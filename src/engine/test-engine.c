@@ -19,6 +19,13 @@
 enum { CTX_TOKENS = 2304, BATCH_TOKENS = 256, SEQUENCES = 8, TOKENS = 2000, PAGES_MAX = 96 };
 enum { OUTPUTS = 16 }; /* positions compared at the end of a run */
 
+/* A sanitizer reads portable code best, and makes it slow: then fewer tokens. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { KERNEL = ENGINE_KERNEL_PORTABLE, LENGTHS = 4, STEPS = 20 };
+#else
+enum { KERNEL = ENGINE_KERNEL_AUTO, LENGTHS = 6, STEPS = 200 };
+#endif
+
 static char model_path[64];
 
 /* A pool of pages of which a sequence takes the first free ones. */
@@ -52,6 +59,7 @@ static struct engine *engine_start(const struct engine_options *like)
     struct engine *engine = NULL;
     options.model_path = model_path;
     options.backend_dir = getenv("TARN_BACKEND_DIR"); /* NOLINT(concurrency-mt-unsafe) */
+    options.kernel = (enum engine_kernel)KERNEL;
     options.ctx_tokens = CTX_TOKENS;
     options.batch_tokens_max = options.batch_tokens_max ? options.batch_tokens_max : BATCH_TOKENS;
     options.sequences_max = SEQUENCES;
@@ -175,7 +183,7 @@ static void check_against_libllama(const struct random_model *model, enum engine
     struct reference *without = reference_start(kv_type, false);
     struct reference *with = reference_start(kv_type, true);
     pages_init(&pages, engine, TOKENS);
-    for (size_t i = 0; i < LENGTH_OF(lengths); i++) {
+    for (size_t i = 0; i < LENGTHS; i++) {
         const uint32_t total = lengths[i];
         const size_t count = (size_t)(total < OUTPUTS ? total : OUTPUTS) * model->vocab_count;
         engine_run(engine, &pages, tokens, 0, total, ours);
@@ -378,7 +386,6 @@ static void talks_deinit(struct talk *talks)
 static void neighbours_in_a_batch_do_not_change_the_text(void **state)
 {
     (void)state;
-    enum { STEPS = 200 };
     static struct talk together[SEQUENCES];
     static struct talk alone[SEQUENCES];
     static float margins[SEQUENCES * STEPS];

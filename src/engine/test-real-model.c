@@ -79,19 +79,21 @@ struct trio {
     int32_t tokens[POSITIONS + 1];
 };
 
-static void trio_open(struct trio *trio)
+static void trio_open(struct trio *trio, bool weight_copy)
 {
     const char *model = getenv("TARN_MODEL");             /* NOLINT(concurrency-mt-unsafe) */
     const char *backend_dir = getenv("TARN_BACKEND_DIR"); /* NOLINT(concurrency-mt-unsafe) */
-    const struct engine_options options = {
-        .model_path = model, .backend_dir = backend_dir, .ctx_tokens = 512, .threads = 2
-    };
+    const struct engine_options options = { .model_path = model,
+                                            .backend_dir = backend_dir,
+                                            .ctx_tokens = 512,
+                                            .threads = 1,
+                                            .weight_copy = weight_copy };
     struct reference_options theirs = { .model_path = model,
                                         .backend_dir = backend_dir,
                                         .ctx_tokens = 512,
                                         .sequences_max = 1,
                                         .batch_tokens_max = CHUNK,
-                                        .threads = 2,
+                                        .threads = 1,
                                         .flash_attention = true };
     assert_non_null(model);
     assert_int_equal(engine_open(&options, &trio->engine), TARN_OK);
@@ -158,7 +160,7 @@ static void as_near_to_libllama_as_libllama_is_to_itself(void **state)
     static struct trio trio;
     double loss = 0;
 
-    trio_open(&trio);
+    trio_open(&trio, false);
     text_read(&trio);
     for (uint32_t first = 0; first < POSITIONS; first += CHUNK) {
         chunk_run(&trio, first);
@@ -190,9 +192,50 @@ static void as_near_to_libllama_as_libllama_is_to_itself(void **state)
     assert_true(fabs(our_perplexity / perplexity - 1) <= 0.005);
 }
 
+/* The sum of losses of the text's first positions, two chunks. */
+static double engine_loss(struct trio *trio)
+{
+    double loss = 0;
+    for (uint32_t first = 0; first < 2 * CHUNK; first += CHUNK) {
+        const struct engine_sequence ours = { .tokens = trio->tokens + first,
+                                              .token_count = CHUNK,
+                                              .position = first,
+                                              .pages = trio->pages,
+                                              .page_count = PAGES,
+                                              .output_count = CHUNK };
+        assert_int_equal(engine_forward(trio->engine, &ours, 1), TARN_OK);
+        for (uint32_t i = 0; i < CHUNK; i++) {
+            const float *logits = engine_logits(trio->engine, i);
+            loss += log_sum(logits, 49152) - (double)logits[trio->tokens[first + i + 1]];
+        }
+    }
+    return loss;
+}
+
+static void copies_of_the_weights_predict_the_text_as_well(void **state)
+{
+    (void)state;
+    static struct trio trio;
+    double loss[2];
+
+    for (int copied = 0; copied < 2; copied++) {
+        trio_open(&trio, copied == 1);
+        text_read(&trio);
+        const struct engine_info *info = engine_info_of(trio.engine);
+        assert_true(copied == 1 ? info->copy_bytes > info->weights_bytes : info->copy_bytes == 0);
+        assert_true((engine_kv_format(trio.engine).other != NULL) == (copied == 1));
+        loss[copied] = engine_loss(&trio);
+        trio_close(&trio);
+    }
+    print_message("# perplexity with copies %.4f, without %.4f\n", exp(loss[1] / (2 * CHUNK)),
+                  exp(loss[0] / (2 * CHUNK)));
+    assert_true(fabs(exp((loss[1] - loss[0]) / (2 * CHUNK)) - 1) <= 0.01);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_of_the_weights_predict_the_text_as_well),
         cmocka_unit_test(as_near_to_libllama_as_libllama_is_to_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,7 +80,7 @@ static enum tarn_status engine_start(struct server *server)
         .kv_type = (enum engine_kv_type)option_number(options, OPTION_KV_TYPE),
         .kernel = (enum engine_kernel)option_number(options, OPTION_KERNEL),
         .poll = option_bool(options, OPTION_POLL),
-        .file_weights_only = option_bool(options, OPTION_FILE_WEIGHTS_ONLY),
+        .weight_copy = option_bool(options, OPTION_WEIGHT_COPY),
     };
     return engine_open(&engine_options, &server->engine);
 }
