@@ -173,13 +173,15 @@ void lease_release(struct pool_lease *lease)
     view_unlock(&view->lease_lock);
 }
 
-bool pins_hold(const struct pool_view *view, uint64_t pins, bool is_attached, uint64_t now_ns)
+bool pins_hold(const struct pool_view *view, uint64_t pins, bool is_attached)
 {
     if (is_attached && pins != 0)
         return true;
     for (; pins != 0; pins &= pins - 1) {
         const uint32_t process = (uint32_t)__builtin_ctzll(pins);
         const uint64_t taken_ns = shm_load(&view->processes[process].lease_ns);
+        /* The clock is read last: were we stopped in between, a young lease would look far away. */
+        const uint64_t now_ns = view_now_ns(view);
         const uint64_t age_ns = now_ns > taken_ns ? now_ns - taken_ns : taken_ns - now_ns;
         if (taken_ns != 0 && age_ns < LEASE_NS_MAX)
             return true;

@@ -57,7 +57,7 @@ void page_unpin(struct pool_view *view, uint32_t slot);
 /* Bit of this view's process slot in pins; 0 for a view without one. */
 uint64_t view_pin_bit(const struct pool_view *view);
 
-/* Whether any of `pins` protects a page at `now_ns`. */
-bool pins_hold(const struct pool_view *view, uint64_t pins, bool is_attached, uint64_t now_ns);
+/* Whether any of `pins` protects a page now. */
+bool pins_hold(const struct pool_view *view, uint64_t pins, bool is_attached);
 
 #endif

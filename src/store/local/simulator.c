@@ -213,7 +213,7 @@ static void leases_check(struct sim_process *process)
 static void all_leases_check(void)
 {
     for (uint32_t p = 0; p < sim.process_count; p++) {
-        if (sim.processes[p].has_view && !sim.processes[p].is_killed)
+        if (sim.processes[p].has_view) /* also one that is dying: its locks and pins still hold */
             leases_check(&sim.processes[p]);
     }
 }

@@ -44,7 +44,7 @@ static bool page_take(struct pool_view *view, uint32_t slot, uint64_t ctl, uint6
     /* A reader pins first and reads ctl then: one of us sees the other. */
     const bool is_attached = (ctl & CTL_ATTACHED) != 0;
     if (!SHM_MAKES(SHM_MISTAKE_BLIND_EVICT) &&
-        pins_hold(view, shm_load(&header->pins), is_attached, view_now_ns(view))) {
+        pins_hold(view, shm_load(&header->pins), is_attached)) {
         (void)shm_cas(&header->ctl, evicting, ctl);
         return false;
     }
