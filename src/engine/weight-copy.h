@@ -5,8 +5,8 @@
  * Some quantised types have no blocked matrix product in ggml, only a product of a matrix and a
  * vector. The same numbers as f16 take a third of the time from WEIGHT_COPY_TOKENS_MIN tokens on;
  * the file's own weights stay for smaller batches, which are bound by memory. With f16 weights ggml
- * does not quantise activations: results are nearer to the exact ones and therefore further from
- * libllama's, which is why nobody gets them unasked. Made when the model is opened, where memory
+ * does not quantise activations: results differ from libllama's with the same file, which is why
+ * nobody gets them unasked. Made when the model is opened, where memory
  * allows; constant afterwards.
  */
 #ifndef ENGINE_WEIGHT_COPY_H
