@@ -30,14 +30,12 @@ static bool request_parse(int argc, char **argv, struct request *out_request)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--verify") == 0)
             request.verify = true;
-        else if (argv[i][0] == '-')
+        else if (argv[i][0] == '-' || request.path)
             return false;
         else if (!request.what)
             request.what = argv[i];
-        else if (!request.path)
-            request.path = argv[i];
         else
-            return false;
+            request.path = argv[i];
     }
     if (!request.what || (strcmp(request.what, "stat") != 0 && strcmp(request.what, "ls") != 0))
         return false;

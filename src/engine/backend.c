@@ -84,17 +84,21 @@ enum tarn_status backend_init(struct backend *backend, uint32_t threads, bool po
         return TARN_NO_MEMORY;
 
     ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(backend->device);
+    ggml_backend_set_n_threads_t set_threads = NULL;
     pool_new_fn pool_new = NULL;
+    pool_free_fn pool_free = NULL;
     pool_set_fn pool_set = NULL;
-    entry_get(reg, "ggml_backend_set_n_threads", (void *)&backend->set_threads);
+    entry_get(reg, "ggml_backend_set_n_threads", (void *)&set_threads);
     entry_get(reg, "ggml_threadpool_new", (void *)&pool_new);
-    entry_get(reg, "ggml_threadpool_free", (void *)&backend->pool_free);
+    entry_get(reg, "ggml_threadpool_free", (void *)&pool_free);
     entry_get(reg, "ggml_backend_cpu_set_threadpool", (void *)&pool_set);
-    if (!backend->set_threads || !pool_new || !backend->pool_free || !pool_set) {
+    if (!set_threads || !pool_new || !pool_free || !pool_set) {
         log_error("ggml's CPU module lacks thread pools: it is of a version that is not known");
         backend_deinit(backend);
         return TARN_UNSUPPORTED;
     }
+    backend->set_threads = set_threads;
+    backend->pool_free = pool_free;
     struct ggml_threadpool_params params = ggml_threadpool_params_default((int)threads);
     params.poll = poll ? POLL_LEVEL : 0;
     backend->pool = pool_new(&params);

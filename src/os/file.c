@@ -26,7 +26,7 @@ enum tarn_status file_write_at(int fd, uint64_t offset, const struct tarn_span *
         size_t left = (size_t)written;
         while (next < end && left >= next->iov_len)
             left -= (next++)->iov_len;
-        if (left > 0) {
+        if (next < end && left > 0) {
             next->iov_base = (uint8_t *)next->iov_base + left;
             next->iov_len -= left;
         }
