@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/weight-copy.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "os/memory.h"
 
 /* The matrices of a layer. */
 static const size_t matrix_fields[] = {
@@ -25,23 +25,6 @@ static bool profits(const struct ggml_tensor *tensor)
 {
     return tensor->type == GGML_TYPE_Q4_1 || tensor->type == GGML_TYPE_Q5_0 ||
            tensor->type == GGML_TYPE_Q5_1;
-}
-
-/* "MemAvailable:" of the kernel; 0 if it does not say. */
-static uint64_t memory_available_bytes(void)
-{
-    char line[128];
-    unsigned long long kib = 0;
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (!file)
-        return 0;
-    while (fgets(line, sizeof(line), file)) {
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) ==
-            1) /* NOLINT(cert-err34-c): the kernel's */
-            break;
-    }
-    (void)fclose(file);
-    return kib * 1024;
 }
 
 /* Descriptions of the copies; the layers point at them, or at the original where there is none. */
@@ -106,7 +89,8 @@ static enum tarn_status copies_make(struct weight_copy *copy, const struct model
     copies_describe(copy, model);
     if (copy->size_bytes == 0)
         return TARN_MISS;
-    if (copy->size_bytes > memory_available_bytes() / 4) {
+    uint64_t available_bytes = 0; /* of a kernel that does not say */
+    if (memory_available(&available_bytes) != TARN_OK || copy->size_bytes > available_bytes / 4) {
         log_info("engine: no copy of the weights for large batches: its %llu MiB are more than a "
                  "quarter of the available memory",
                  (unsigned long long)(copy->size_bytes >> 20));
