@@ -177,7 +177,7 @@ def _():
         wait_for(lambda: nothing_is_held(server.metrics()), 10, "nothing is held")
         after = server.resident_kib()
         print(f"# {counts[1]} answered, {counts[0]} hung up; KiB: {before}, then {after}")
-        assert not failures and counts[0] > 10 and counts[1] > 10, (failures[:3], counts)
+        assert not failures and min(counts) > 0, (failures[:3], counts)
         assert memory_did_not_grow(before, after)
         assert after["shmem"] <= 64 << 10
         metrics = server.metrics()

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 
-from lib.server import PROGRAM, FakeServer, Server, wait_for
+from lib.server import PROGRAM, SANITIZED, FakeServer, Server, wait_for
 
 MAKE_MODEL = os.environ.get("TARN_MAKE_MODEL", "build/make-model")
 POOL_IMAGE = os.environ.get("TARN_POOL_IMAGE", "build/pool-image")
@@ -28,7 +28,6 @@ TINY = {"vocab": WORD_LAST + 1}
 BLOCKWISE = ("--max-batch-size", "8", "--max-batch-tokens", "40")
 SOURCES = ("device", "tier", "pool", "computed")
 LONG = os.environ.get("TARN_TEST_LONG") == "1"
-SANITIZED = os.environ.get("TARN_TEST_SANITIZED") == "1"
 
 
 def make_model(path, **numbers):
