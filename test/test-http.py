@@ -230,6 +230,17 @@ def _():
         assert server.metrics()['tarn_requests_total{outcome="cancelled"}'] == 1
 
 
+@tap.case("a client that hangs up in the middle of a long forward pass frees its request")
+def _():
+    with FakeServer("--max-batch-tokens", "4096", token_us=2000) as server:
+        connection = server.begin(completions, {"prompt": "x" * 8000, "max_tokens": 5})
+        wait_for(lambda: server.metrics()["tarn_requests_running"] == 1, 10, "it runs")
+        connection.close()  # this pass alone takes more than 8 s
+        gone_within_a_second(server, "tarn_requests_running", 0)
+        assert server.metrics()['tarn_requests_total{outcome="cancelled"}'] == 1
+        assert server.post(completions, {"prompt": "y", "max_tokens": 3}).status == 200
+
+
 @tap.case("a client that hangs up while it is answered whole frees its request")
 def _():
     with FakeServer(token_us=10000) as server:

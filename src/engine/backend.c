@@ -88,16 +88,20 @@ enum tarn_status backend_init(struct backend *backend, uint32_t threads, bool po
     pool_new_fn pool_new = NULL;
     pool_free_fn pool_free = NULL;
     pool_set_fn pool_set = NULL;
+    ggml_backend_set_abort_callback_t set_stop = NULL;
     entry_get(reg, "ggml_backend_set_n_threads", (void *)&set_threads);
     entry_get(reg, "ggml_threadpool_new", (void *)&pool_new);
     entry_get(reg, "ggml_threadpool_free", (void *)&pool_free);
     entry_get(reg, "ggml_backend_cpu_set_threadpool", (void *)&pool_set);
-    if (!set_threads || !pool_new || !pool_free || !pool_set) {
-        log_error("ggml's CPU module lacks thread pools: it is of a version that is not known");
+    entry_get(reg, "ggml_backend_set_abort_callback", (void *)&set_stop);
+    if (!set_threads || !pool_new || !pool_free || !pool_set || !set_stop) {
+        log_error("ggml's CPU module lacks functions that Tarn needs: it is of a version that is "
+                  "not known");
         backend_deinit(backend);
         return TARN_UNSUPPORTED;
     }
     backend->set_threads = set_threads;
+    backend->set_stop = set_stop;
     backend->pool_free = pool_free;
     struct ggml_threadpool_params params = ggml_threadpool_params_default((int)threads);
     params.poll = poll ? POLL_LEVEL : 0;
@@ -115,6 +119,11 @@ enum tarn_status backend_init(struct backend *backend, uint32_t threads, bool po
 void backend_use_threads(struct backend *backend, uint32_t threads)
 {
     backend->set_threads(backend->ggml, (int)threads);
+}
+
+void backend_set_stop(struct backend *backend, ggml_abort_callback should_stop, void *context)
+{
+    backend->set_stop(backend->ggml, should_stop, context);
 }
 
 void backend_deinit(struct backend *backend)

@@ -19,6 +19,7 @@ struct backend {
     struct ggml_threadpool *pool;
     void (*pool_free)(struct ggml_threadpool *pool);
     void (*set_threads)(ggml_backend_t backend, int threads);
+    void (*set_stop)(ggml_backend_t backend, ggml_abort_callback should_stop, void *context);
     char features[64]; /* what the module is built for, in a few words */
 };
 
@@ -33,6 +34,10 @@ NODISCARD enum tarn_status backend_init(struct backend *backend, uint32_t thread
 
 /* Compute with so many of the threads from now on, 1 to what backend_init() was given. */
 void backend_use_threads(struct backend *backend, uint32_t threads);
+
+/* Ask `should_stop` between a graph's operations, in the thread that computes it; where it says
+ * true the graph ends with GGML_STATUS_ABORTED. */
+void backend_set_stop(struct backend *backend, ggml_abort_callback should_stop, void *context);
 void backend_deinit(struct backend *backend); /* zeroed is fine */
 
 #endif

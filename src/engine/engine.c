@@ -363,6 +363,8 @@ enum tarn_status engine_forward(struct engine *engine, const struct engine_seque
     if (outputs > 0)
         memcpy(graph->outputs->data, engine->outputs, outputs * sizeof(int32_t));
     const enum ggml_status status = graph_compute(engine, graph);
+    if (status == GGML_STATUS_ABORTED)
+        return TARN_AGAIN;
     if (status != GGML_STATUS_SUCCESS) {
         log_error("engine: ggml could not compute a batch of %u tokens: %s", tokens,
                   ggml_status_to_string(status));
@@ -370,6 +372,11 @@ enum tarn_status engine_forward(struct engine *engine, const struct engine_seque
     }
     engine->last = graph;
     return TARN_OK;
+}
+
+void engine_set_stop(struct engine *engine, engine_stop_fn should_stop, void *context)
+{
+    backend_set_stop(&engine->backend, should_stop, context);
 }
 
 const float *engine_logits(const struct engine *engine, uint32_t output_index)

@@ -123,11 +123,15 @@ struct engine_sequence {
     uint32_t output_count; /* logits wanted for the last so many tokens; 0: none */
 };
 
+/* Asked between operations of a forward, in the thread that called it: true ends it early. */
+typedef bool (*engine_stop_fn)(void *context);
+void engine_set_stop(struct engine *engine, engine_stop_fn should_stop, void *context);
+
 /*
  * Compute one batch. At most sequences_max sequences and batch_tokens_max tokens, together; an
  * empty batch, a token outside the vocabulary, or a position outside the context is INVALID and
  * changes nothing. A failure (NO_MEMORY, IO for one inside ggml) leaves the pages that the batch
- * writes undefined.
+ * writes undefined. So does the outcome AGAIN: engine_set_stop()'s function ended it.
  *
  * The logits of a token do not depend on the number of threads, nor on which pages hold its prefix.
  * They are bit-identical for the same batch shape; for other shapes matrix products may sum in

@@ -454,6 +454,49 @@ static void other_neighbours_do_not_change_a_bit(void **state)
     engine_close(engine);
 }
 
+static bool stop_at_zero(void *context)
+{
+    uint32_t *left = context;
+    return *left == 0 || --*left == 0;
+}
+
+/* Wherever a forward is ended early, the same one computes the same bits afterwards. */
+static void a_forward_can_be_ended_early_and_done_again(void **state)
+{
+    (void)state;
+    enum { STOPPED_TOKENS = 40 };
+    const struct random_model model = model_tiny();
+    int32_t tokens[STOPPED_TOKENS];
+    struct pages pages;
+
+    assert_true(random_model_write(&model, model_path));
+    struct engine *engine = engine_start(&(struct engine_options){ .threads = 2 });
+    const struct engine_info *info = engine_info_of(engine);
+    const size_t bytes = info->vocab_count * sizeof(float);
+    float *expected = mem_alloc(1, bytes);
+    assert_non_null(expected);
+    pages_init(&pages, engine, STOPPED_TOKENS);
+    tokens_fill(tokens, STOPPED_TOKENS, 7, info->vocab_count);
+    const struct engine_sequence all = { .tokens = tokens,
+                                         .token_count = STOPPED_TOKENS,
+                                         .pages = pages.pages,
+                                         .page_count = pages.count,
+                                         .output_count = 1 };
+    assert_int_equal(engine_forward(engine, &all, 1), TARN_OK);
+    memcpy(expected, engine_logits(engine, 0), bytes);
+    for (uint32_t stop = 1; stop < 12; stop++) {
+        uint32_t left = stop;
+        engine_set_stop(engine, stop_at_zero, &left);
+        assert_int_equal(engine_forward(engine, &all, 1), TARN_AGAIN);
+        engine_set_stop(engine, NULL, NULL);
+        assert_int_equal(engine_forward(engine, &all, 1), TARN_OK);
+        assert_memory_equal(engine_logits(engine, 0), expected, bytes);
+    }
+    pages_deinit(&pages);
+    mem_free(expected);
+    engine_close(engine);
+}
+
 static void a_batch_that_cannot_be_is_refused_and_changes_nothing(void **state)
 {
     (void)state;
@@ -556,6 +599,7 @@ int main(void)
         cmocka_unit_test(threads_do_not_change_a_bit),
         cmocka_unit_test(neighbours_in_a_batch_do_not_change_the_text),
         cmocka_unit_test(other_neighbours_do_not_change_a_bit),
+        cmocka_unit_test(a_forward_can_be_ended_early_and_done_again),
         cmocka_unit_test(a_batch_that_cannot_be_is_refused_and_changes_nothing),
         cmocka_unit_test(graphs_come_and_go_without_a_trace),
     };

@@ -14,6 +14,8 @@
 
 enum { TRANSFER_WAIT_MS = 50, IDLE_WAIT_MS = 1000 };
 
+static const char CLIENT_GONE[] = "cancelled: the client is gone";
+
 struct loop {
     struct loop_options options;
     struct thread thread;
@@ -29,7 +31,8 @@ struct loop {
     struct job **taken; /* jobs_max places */
     struct map jobs;    /* id -> struct job, those the scheduler knows */
     struct engine_sequence *sequences;
-    uint64_t *wanting; /* ids of the batch's items that want logits, in order */
+    const struct sched_batch *running; /* NULL between passes */
+    uint64_t *wanting;                 /* ids of the batch's items that want logits, in order */
     bool has_news;
 };
 
@@ -272,6 +275,20 @@ static void ended_take(struct loop *loop)
     }
 }
 
+/* Nobody waits for the pass under way any more: all its clients hung up. */
+static bool pass_is_useless(void *context)
+{
+    const struct loop *loop = context;
+    if (!loop->running || !atomic_load(&loop->has_cancelled))
+        return false;
+    for (uint32_t i = 0; i < loop->running->item_count; i++) {
+        const struct job *job = map_get(&loop->jobs, &loop->running->items[i].id);
+        if (job && !atomic_load(&job->is_cancelled))
+            return false;
+    }
+    return true;
+}
+
 static void batch_run(struct loop *loop, const struct sched_batch *batch)
 {
     uint32_t wanting_count = 0;
@@ -288,8 +305,12 @@ static void batch_run(struct loop *loop, const struct sched_batch *batch)
         if (item->want_logits)
             loop->wanting[wanting_count++] = item->id;
     }
+    loop->running = batch;
     const enum tarn_status status =
         engine_forward(loop->options.engine, loop->sequences, batch->item_count);
+    loop->running = NULL;
+    if (status == TARN_AGAIN)
+        cancelled_drop(loop, false, CLIENT_GONE);
     sched_pass_done(loop->options.sched, status, clock_now_ns());
     atomic_store(&loop->progress_ns, clock_now_ns());
     for (uint32_t i = 0; status == TARN_OK && i < wanting_count; i++) {
@@ -322,7 +343,7 @@ static void loop_turn(struct loop *loop)
     wakeup_clear(&loop->wake);
     incoming_take(loop);
     if (atomic_exchange(&loop->has_cancelled, false))
-        cancelled_drop(loop, false, "cancelled: the client is gone");
+        cancelled_drop(loop, false, CLIENT_GONE);
     const enum tarn_status status = sched_pass(loop->options.sched, clock_now_ns(), &batch);
     if (status == TARN_OK)
         batch_run(loop, &batch);
@@ -341,6 +362,7 @@ static void loop_turn(struct loop *loop)
 static void loop_main(void *context)
 {
     struct loop *loop = context;
+    engine_set_stop(loop->options.engine, pass_is_useless, loop);
     while (!atomic_load(&loop->is_stopping) && !atomic_load(&loop->is_dead))
         loop_turn(loop);
     queue_close(&loop->incoming);

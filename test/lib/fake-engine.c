@@ -32,6 +32,8 @@ struct engine {
     uint64_t token_us;
     int32_t *history; /* ctx_tokens places */
     float *logits;    /* VOCAB_COUNT for each output */
+    engine_stop_fn should_stop;
+    void *stop_context;
 };
 
 static uint64_t environment_number(const char *name)
@@ -186,13 +188,23 @@ static int32_t next_token(const struct engine *engine, uint32_t count, uint32_t 
     return said < to - from ? history[from + said] : TOKEN_END;
 }
 
-static void tokens_wait(const struct engine *engine, uint32_t token_count)
+void engine_set_stop(struct engine *engine, engine_stop_fn should_stop, void *context)
 {
-    const uint64_t us = engine->token_us * token_count;
-    const struct timespec time = { .tv_sec = (time_t)(us / 1000000),
-                                   .tv_nsec = (long)(us % 1000000 * 1000) };
-    if (us > 0)
+    engine->should_stop = should_stop;
+    engine->stop_context = context;
+}
+
+/* Take the time that the tokens take. Outcomes: AGAIN (stopped). */
+static enum tarn_status tokens_wait(const struct engine *engine, uint32_t token_count)
+{
+    const struct timespec time = { .tv_sec = (time_t)(engine->token_us / 1000000),
+                                   .tv_nsec = (long)(engine->token_us % 1000000 * 1000) };
+    for (uint32_t i = 0; i < token_count && engine->token_us > 0; i++) {
+        if (engine->should_stop && engine->should_stop(engine->stop_context))
+            return TARN_AGAIN;
         (void)nanosleep(&time, NULL);
+    }
+    return TARN_OK;
 }
 
 enum tarn_status engine_forward(struct engine *engine, const struct engine_sequence *sequences,
@@ -216,8 +228,7 @@ enum tarn_status engine_forward(struct engine *engine, const struct engine_seque
         logits[next_token(engine, end, hash)] = 10.0F;
     }
     ASSERT(token_count <= engine->info.batch_tokens_max && count <= engine->info.sequences_max);
-    tokens_wait(engine, token_count);
-    return TARN_OK;
+    return tokens_wait(engine, token_count);
 }
 
 const float *engine_logits(const struct engine *engine, uint32_t output_index)
