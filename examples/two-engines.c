@@ -3,7 +3,8 @@
  * two-engines.c - what one engine computed, another in a second process loads. tarn.h is all it
  * knows, libtarn.so all it links:
  *
- *     cc two-engines.c -ltarn -o two-engines && ./two-engines
+ *     cc -Iinclude examples/two-engines.c -Lbuild -ltarn -Wl,-rpath,$PWD/build -o two-engines
+ *     ./two-engines
  *
  * The "engine" keeps the keys and values of a block in one slot of strided memory; computing a
  * block writes bytes that depend on every token up to its end, as attention does.
@@ -67,7 +68,10 @@ static void engine_start(struct engine *engine, const char *path)
         { .base = base, .size_bytes = KEY, .stride_bytes = STRIDE, .slot_count = SLOTS },
         { .base = base + KEY, .size_bytes = VALUE, .stride_bytes = STRIDE, .slot_count = SLOTS },
     };
-    const struct tarn_group group = { .regions = regions, .region_count = 2 };
+    const uint32_t layers[] = { 0 };
+    const struct tarn_group group = {
+        .layers = layers, .layer_count = 1, .regions = regions, .region_count = 2
+    };
     const struct tarn_layout layout = {
         .size = sizeof(layout), .tokens_per_block = T, .groups = &group, .group_count = 1
     };
@@ -183,8 +187,6 @@ int main(int argc, char **argv)
         }
         waitpid(child, &results[i], 0);
     }
-    unlink(path);
-    snprintf(path, sizeof(path), "%s/pool.lock", folder);
     unlink(path);
     rmdir(folder);
     const int good = WEXITSTATUS(results[0]) == 10 && WEXITSTATUS(results[1]) == 11;

@@ -222,6 +222,9 @@ def run(tarn, model, text, folder, running):
     faults = [fault for row in rows for fault in row.compare(tarn, model, folder)]
     print()
     print_table(rows)
+    busy = os.getloadavg()[0]
+    if busy > os.cpu_count() + 0.5:
+        print(f"\nOther programs kept the processors busy (load {busy:.1f} on {os.cpu_count()} cores): times are long and uneven.")
     print(f"\nmodel {pathlib.Path(model).name}, {os.cpu_count()} cores; \"cold\" is the first token of a server without a "
           f"pool for the same prompt; temperature 0, {ANSWER_TOKENS} new tokens")
     return faults

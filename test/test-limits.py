@@ -178,4 +178,15 @@ def _():
             assert server.log.count("was removed") == 1, server.log
 
 
+@tap.case("servers that nobody asks anything leave a pool that is removed")
+def _():
+    with Place(size="64MiB") as place, place.fake_server() as one, place.fake_server() as two:
+        answers_rightly(one, text(500, "before"))
+        wait_for(lambda: nothing_is_held(one.metrics()), 30, "its saves end")
+        old = place.pool.stat().st_ino
+        place.pool.unlink()
+        wait_for(lambda: "was removed" in one.log and "was removed" in two.log, 30, "both notice")
+        wait_for(lambda: place.pool.exists() and place.pool.stat().st_ino != old, 30, "a new pool")
+
+
 tap.done()

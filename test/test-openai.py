@@ -47,6 +47,7 @@ def _():
     with serve("--pool", "none") as server:
         client = client_of(server)
         assert [model.id for model in client.models.list()] == ["m"]
+        assert client.models.retrieve("m").id == "m"
         chat = client.chat.completions.create(
             model="m", messages=[{"role": "system", "content": "Be brief."},
                                  {"role": "user", "content": "Hello"}],

@@ -64,7 +64,7 @@ int pool_command(int argc, char **argv)
 {
     struct request request;
     bool is_sound = false;
-    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+    if (argc >= 2 && strcmp(argv[argc - 1], "--help") == 0)
         return fputs(usage, stdout) < 0 ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
     if (!request_parse(argc, argv, &request)) {
         (void)fputs(usage, stderr);

@@ -334,6 +334,11 @@ enum tarn_status pool_option_read(const char *text, struct pool_option *out_pool
                            reason.chars);
             return TARN_INVALID;
         }
+        if (comma && pool.size_bytes == 0) {
+            (void)snprintf(error, OPTION_ERROR_BYTES,
+                           "--pool: size=0 is no size; leave it out for the default one");
+            return TARN_INVALID;
+        }
     }
     *out_pool = pool;
     return TARN_OK;

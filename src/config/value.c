@@ -108,7 +108,7 @@ enum tarn_status value_size(const char *text, uint64_t *out_bytes, struct value_
 
 enum tarn_status value_time(const char *text, uint64_t *out_ms, struct value_reason *out_reason)
 {
-    static const struct unit units[] = { { "", 1 }, { "ms", 1 }, { "s", 1000 } };
+    static const struct unit units[] = { { "ms", 1 }, { "s", 1000 } };
     uint64_t number = 0;
     const char *rest = NULL;
     TRY(digits_read(text, &number, &rest, out_reason));
@@ -116,7 +116,7 @@ enum tarn_status value_time(const char *text, uint64_t *out_ms, struct value_rea
     if (unit)
         return unit_apply(unit, number, out_ms, out_reason);
     (void)snprintf(out_reason->chars, VALUE_REASON_BYTES,
-                   "is not a time; write a whole number and ms or s");
+                   "is not a time; write a whole number and its unit, ms or s");
     return TARN_INVALID;
 }
 

@@ -32,6 +32,7 @@ struct core {
     struct wakeup wakeup;
     uint32_t namespaces[LAYOUT_GROUPS_MAX];
     struct probe probe;
+    uint64_t look_ns;        /* when to look at the store next */
     uint64_t inert_since_ns; /* lookups came, and no hit and no save */
     int64_t inert_lookups;
     int64_t inert_good; /* hits and saves */
@@ -431,12 +432,24 @@ static enum tarn_status connector_finished(struct tarn_connector *connector, uin
     return core_leave(core, leader_finished(&core->leader, id, out_pending));
 }
 
+/* Once a second, also when nothing is asked: a store that lost its memory notices it here. */
+static void store_look(struct core *core)
+{
+    struct store_stat stat;
+    const uint64_t now_ns = clock_now_ns();
+    if (now_ns < core->look_ns)
+        return;
+    core->look_ns = now_ns + NS_PER_S;
+    store_stat(core->store, &stat);
+}
+
 static enum tarn_status connector_retired(struct tarn_connector *connector, uint64_t *out_ids,
                                           size_t capacity, size_t *out_count)
 {
     struct core *core = core_enter(connector);
     if (!core || (capacity && !out_ids))
         return TARN_INVALID;
+    store_look(core);
     *out_count = leader_retired(&core->leader, out_ids, capacity);
     return core_leave(core, TARN_OK);
 }

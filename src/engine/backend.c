@@ -7,7 +7,10 @@
 
 #include "base/log.h"
 
-enum { POLL_LEVEL = 50 }; /* ggml's own default, of 100 */
+/* How long a thread that ran out of work spins before it sleeps: 131 072 pauses a level, of 100.
+ * One level, some milliseconds, reaches from one step to the next, so that threads are awake while
+ * text is generated; without it each step waits for the scheduler to bring them back. */
+enum { POLL_LEVEL = 50 /* ggml's default */, POLL_LEVEL_SHORT = 1 };
 
 typedef struct ggml_threadpool *(*pool_new_fn)(struct ggml_threadpool_params *params);
 typedef void (*pool_free_fn)(struct ggml_threadpool *pool);
@@ -104,7 +107,7 @@ enum tarn_status backend_init(struct backend *backend, uint32_t threads, bool po
     backend->set_stop = set_stop;
     backend->pool_free = pool_free;
     struct ggml_threadpool_params params = ggml_threadpool_params_default((int)threads);
-    params.poll = poll ? POLL_LEVEL : 0;
+    params.poll = poll ? POLL_LEVEL : POLL_LEVEL_SHORT;
     backend->pool = pool_new(&params);
     if (!backend->pool) {
         backend_deinit(backend);

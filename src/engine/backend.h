@@ -28,8 +28,8 @@ struct backend {
  * UNSUPPORTED: no module for this CPU there. */
 NODISCARD enum tarn_status backend_load(const char *folder);
 
-/* A backend with `threads` threads of its own, after backend_load(). With `poll` they spin while
- * idle. */
+/* A backend with `threads` threads of its own, after backend_load(). With `poll` they spin long
+ * before they sleep. */
 NODISCARD enum tarn_status backend_init(struct backend *backend, uint32_t threads, bool poll);
 
 /* Compute with so many of the threads from now on, 1 to what backend_init() was given. */

@@ -72,7 +72,7 @@
     X(LEASES, GAUGE, "tarn_pool_leases", "", "Leases this process holds on pages of the pool")     \
     X(CONNECTOR_FAILED, COUNTER, "tarn_pool_connector_failures_total", "",                         \
       "Calls of the connector that failed; their requests went on without the pool")               \
-    X(POOL_CAPACITY_BYTES, GAUGE, "tarn_pool_capacity_bytes", "", "Size of the pool")              \
+    X(POOL_CAPACITY_BYTES, GAUGE, "tarn_pool_capacity_bytes", "", "Room for pages in the pool")    \
     X(POOL_USED_BYTES, GAUGE, "tarn_pool_used_bytes", "",                                          \
       "Bytes of committed pages in the pool (an estimate)")                                        \
     X(POOL_EVICTED, COUNTER, "tarn_pool_evicted_pages_total", "",                                  \

@@ -41,6 +41,9 @@ static uint64_t number_read(const char *directory, const char *name)
     return end == line ? UINT64_MAX : value;
 }
 
+/* Version 1 writes "no limit" as the largest multiple of a page that its counters hold. */
+static const uint64_t NO_LIMIT = UINT64_C(1) << 62;
+
 /* Room in a group and its ancestors, up to `root_bytes` characters of `directory`, which is cut. */
 static uint64_t path_headroom(char *directory, size_t root_bytes, const char *limit_name,
                               const char *use_name)
@@ -49,7 +52,7 @@ static uint64_t path_headroom(char *directory, size_t root_bytes, const char *li
     for (;;) {
         const uint64_t limit = number_read(directory, limit_name);
         const uint64_t used = number_read(directory, use_name);
-        if (limit != UINT64_MAX && used != UINT64_MAX) {
+        if (limit < NO_LIMIT && used != UINT64_MAX) {
             const uint64_t left = limit > used ? limit - used : 0;
             headroom = left < headroom ? left : headroom;
         }

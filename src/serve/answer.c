@@ -201,6 +201,27 @@ enum tarn_status answer_event_done(struct text *out)
     return text_append(out, "data: [DONE]\n\n");
 }
 
+static struct json *model_object(struct json_builder *b, const char *model, int64_t created_s,
+                                 uint32_t ctx_tokens)
+{
+    struct json *object = json_new_object(b);
+    json_put(b, object, "id", json_new_string(b, model));
+    json_put(b, object, "object", json_new_string(b, "model"));
+    json_put(b, object, "created", json_new_integer(b, created_s));
+    json_put(b, object, "owned_by", json_new_string(b, "tarn"));
+    json_put(b, object, "max_model_len", json_new_integer(b, ctx_tokens));
+    return object;
+}
+
+enum tarn_status answer_model(const char *model, int64_t created_s, uint32_t ctx_tokens,
+                              struct text *out)
+{
+    struct json_builder b = { 0 };
+    CLEANUP(root_release)
+    struct json *root = model_object(&b, model, created_s, ctx_tokens);
+    return json_print(&b, root, out);
+}
+
 enum tarn_status answer_models(const char *model, int64_t created_s, uint32_t ctx_tokens,
                                struct text *out)
 {
@@ -208,13 +229,7 @@ enum tarn_status answer_models(const char *model, int64_t created_s, uint32_t ct
     CLEANUP(root_release)
     struct json *root = json_new_object(&b);
     struct json *list = json_new_array(&b);
-    struct json *object = json_new_object(&b);
-    json_put(&b, object, "id", json_new_string(&b, model));
-    json_put(&b, object, "object", json_new_string(&b, "model"));
-    json_put(&b, object, "created", json_new_integer(&b, created_s));
-    json_put(&b, object, "owned_by", json_new_string(&b, "tarn"));
-    json_put(&b, object, "max_model_len", json_new_integer(&b, ctx_tokens));
-    json_push(&b, list, object);
+    json_push(&b, list, model_object(&b, model, created_s, ctx_tokens));
     json_put(&b, root, "object", json_new_string(&b, "list"));
     json_put(&b, root, "data", list);
     return json_print(&b, root, out);

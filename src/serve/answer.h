@@ -43,6 +43,8 @@ NODISCARD enum tarn_status answer_event_error(const struct api_error *error, str
 NODISCARD enum tarn_status answer_event_done(struct text *out); /* "data: [DONE]\n\n" */
 
 NODISCARD enum tarn_status answer_error(const struct api_error *error, struct text *out);
+NODISCARD enum tarn_status answer_model(const char *model, int64_t created_s, uint32_t ctx_tokens,
+                                        struct text *out);
 NODISCARD enum tarn_status answer_models(const char *model, int64_t created_s, uint32_t ctx_tokens,
                                          struct text *out);
 NODISCARD enum tarn_status answer_tokens(const int32_t *tokens, uint32_t count, uint32_t ctx_tokens,

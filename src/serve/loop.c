@@ -15,6 +15,7 @@
 enum { TRANSFER_WAIT_MS = 50, IDLE_WAIT_MS = 1000 };
 
 static const char CLIENT_GONE[] = "cancelled: the client is gone";
+static const char SERVER_STOPS[] = "cancelled: the server stops";
 
 struct loop {
     struct loop_options options;
@@ -275,10 +276,12 @@ static void ended_take(struct loop *loop)
     }
 }
 
-/* Nobody waits for the pass under way any more: all its clients hung up. */
+/* Nobody waits for the pass under way any more: all its clients hung up, or the loop must end. */
 static bool pass_is_useless(void *context)
 {
     const struct loop *loop = context;
+    if (atomic_load(&loop->is_stopping))
+        return true;
     if (!loop->running || !atomic_load(&loop->has_cancelled))
         return false;
     for (uint32_t i = 0; i < loop->running->item_count; i++) {
@@ -309,8 +312,9 @@ static void batch_run(struct loop *loop, const struct sched_batch *batch)
     const enum tarn_status status =
         engine_forward(loop->options.engine, loop->sequences, batch->item_count);
     loop->running = NULL;
+    const bool is_stopping = atomic_load(&loop->is_stopping);
     if (status == TARN_AGAIN)
-        cancelled_drop(loop, false, CLIENT_GONE);
+        cancelled_drop(loop, is_stopping, is_stopping ? SERVER_STOPS : CLIENT_GONE);
     sched_pass_done(loop->options.sched, status, clock_now_ns());
     atomic_store(&loop->progress_ns, clock_now_ns());
     for (uint32_t i = 0; status == TARN_OK && i < wanting_count; i++) {
@@ -367,7 +371,7 @@ static void loop_main(void *context)
         loop_turn(loop);
     queue_close(&loop->incoming);
     incoming_take(loop);
-    cancelled_drop(loop, true, "cancelled: the server stops");
+    cancelled_drop(loop, true, SERVER_STOPS);
     wakeup_signal(loop->options.news);
 }
 

@@ -109,8 +109,8 @@ enum tarn_status serve_pool_open(const struct options *options, const struct eng
         return TARN_OK;
     }
     if (choice.choice == POOL_NAMED) {
-        log_error("pool: %s cannot be used (%s); name another, or --pool none", choice.path,
-                  tarn_strerror(status));
+        log_error("pool: %s cannot be used, for the reason above; name another, or --pool none",
+                  choice.path);
         return status;
     }
     log_warn("pool: the default pool cannot be used (%s); serving without, nothing is shared",

@@ -75,6 +75,16 @@ static enum MHD_Result route_models(struct conn *conn)
     return respond_made(conn, status, &text);
 }
 
+static enum MHD_Result route_model(struct conn *conn)
+{
+    CLEANUP(text_deinit)
+    struct text text;
+    text_init(&text, HTTP_ANSWER_BYTES_MAX);
+    const enum tarn_status status = answer_model(conn->http->options.model, conn->http->start_s,
+                                                 info_of(conn)->ctx_tokens, &text);
+    return respond_made(conn, status, &text);
+}
+
 static enum MHD_Result route_health(struct conn *conn)
 {
     static const char *const reasons[] = {
@@ -514,10 +524,20 @@ static const struct route {
     { "GET", "/metrics", route_metrics },
 };
 
+/* The one path with a part that varies: "/v1/models/NAME" of the model that is served. */
+static const struct route model_route = { "GET", "/v1/models/", route_model };
+
+static bool is_model_path(const struct conn *conn, const char *url)
+{
+    const size_t head = strlen(model_route.path);
+    return strncmp(url, model_route.path, head) == 0 &&
+           strcmp(url + head, conn->http->options.model) == 0;
+}
+
 enum MHD_Result route_request(struct conn *conn, const char *method, const char *url)
 {
     struct api_error error;
-    const struct route *route = NULL;
+    const struct route *route = is_model_path(conn, url) ? &model_route : NULL;
     for (size_t i = 0; i < LENGTH_OF(routes) && !route; i++)
         if (strcmp(routes[i].path, url) == 0)
             route = &routes[i];

@@ -82,6 +82,14 @@ static void verify_decide(const struct local_store *store, struct pool *pool)
     pool->view.verify = store->verify || !may_trust;
 }
 
+/* What /metrics says of the pool in use. */
+static void gauges_set(const struct pool *pool)
+{
+    metric_set(METRIC_POOL_CAPACITY_BYTES,
+               (int64_t)pool->view.geometry.frame_count * POOL_FRAME_BYTES);
+    metric_set(METRIC_POOL_USED_BYTES, (int64_t)shm_load(&pool->view.live->used_bytes));
+}
+
 /* Leave a pool whose file is gone for a new one of the same name. Caller holds store->lock. */
 static void pool_replace(struct local_store *store, uint64_t now_ns)
 {
@@ -348,7 +356,7 @@ static enum tarn_status local_put(struct store *base, struct store_item *items, 
         pool_drop(pool);
     if (!can_write) {
         for (size_t i = 0; i < count; i++)
-            items[i].status = pool ? TARN_UNSUPPORTED : TARN_NO_SPACE;
+            items[i].status = pool ? TARN_UNSUPPORTED : TARN_IO;
         return TARN_OK;
     }
     (void)process_reclaim(&pool->view, LOOK_INTERVAL_NS);
@@ -357,7 +365,7 @@ static enum tarn_status local_put(struct store *base, struct store_item *items, 
         items[i].was_present = false;
         items[i].status = item_put(store, pool, &items[i], stamp);
     }
-    metric_set(METRIC_POOL_USED_BYTES, (int64_t)shm_load(&pool->view.live->used_bytes));
+    gauges_set(pool);
     pool_drop(pool);
     return TARN_OK;
 }
@@ -397,6 +405,7 @@ static void local_stat(struct store *base, struct store_stat *out_stat)
         .used_bytes = shm_load(&pool->view.live->used_bytes),
         .lease_count = lease_count,
     };
+    gauges_set(pool);
     pool_drop(pool);
 }
 
@@ -478,7 +487,7 @@ static enum tarn_status store_create(const struct pool_place *place, bool verify
     list_init(&store->link);
     list_push_back(&stores, &store->link);
     const struct pool_geometry *geometry = &store->pool->file.geometry;
-    metric_set(METRIC_POOL_CAPACITY_BYTES, (int64_t)geometry->frame_count * POOL_FRAME_BYTES);
+    gauges_set(store->pool);
     if (place->size_bytes && !store->pool->file.is_fresh &&
         geometry->file_bytes + POOL_FRAME_BYTES < place->size_bytes)
         log_warn("pool: %s/%s exists with %llu MiB: the size asked for is not applied",
