@@ -417,7 +417,7 @@ static int cut_short(void)
         return 2;
     if (get(store, key) != TARN_MISS)
         return 3;
-    while (put(store, key) != TARN_NO_SPACE) /* noticed within a second; the file is no pool now */
+    while (put(store, key) != TARN_IO) /* noticed within a second; the file is no pool now */
         ;
     if (metric_get(METRIC_POOL_BROKEN) == 0 || metric_get(METRIC_POOL_INERT) != 1)
         return 4;
