@@ -337,17 +337,7 @@ static enum tarn_status json_write(const struct bench *bench)
     struct text text;
     text_init(&text, REPORT_BYTES_MAX);
     TRY(json_make(bench, &text));
-    FILE *file = fopen(bench->json_path, "we");
-    if (!file) {
-        log_error("%s: %s", bench->json_path, strerrordesc_np(errno));
-        return TARN_IO;
-    }
-    const bool written = fprintf(file, "%s\n", text_chars(&text)) > 0;
-    if (fclose(file) != 0 || !written) {
-        log_error("%s: %s", bench->json_path, strerrordesc_np(errno));
-        return TARN_IO;
-    }
-    return TARN_OK;
+    return output_save(bench->json_path, &text);
 }
 
 static enum tarn_status report(const struct bench *bench)

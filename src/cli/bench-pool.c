@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/bench-pool.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,13 +140,7 @@ static enum tarn_status json_write(const struct bench *bench)
     struct text text;
     text_init(&text, REPORT_BYTES_MAX);
     TRY(json_make(bench, &text));
-    FILE *file = fopen(bench->json_path, "we");
-    bool is_written = file && fprintf(file, "%s\n", text_chars(&text)) > 0;
-    is_written = file && fclose(file) == 0 && is_written;
-    if (is_written)
-        return TARN_OK;
-    log_error("%s: %s", bench->json_path, strerrordesc_np(errno));
-    return TARN_IO;
+    return output_save(bench->json_path, &text);
 }
 
 static enum tarn_status report(const struct bench *bench)

@@ -29,6 +29,9 @@ int bench_command(int argc, char **argv);
 /* Write to standard output. IO: logged. */
 NODISCARD enum tarn_status output_write(const struct text *text);
 
+/* Write the text and a newline to a file, new or in place of what was there. IO: logged. */
+NODISCARD enum tarn_status output_save(const char *path, const struct text *text);
+
 /* The manual page tarn(1). */
 NODISCARD enum tarn_status manual_print(struct text *out);
 

@@ -27,6 +27,17 @@ enum tarn_status output_write(const struct text *text)
     return TARN_OK;
 }
 
+enum tarn_status output_save(const char *path, const struct text *text)
+{
+    FILE *file = fopen(path, "we");
+    bool is_written = file && fprintf(file, "%s\n", text_chars(text)) > 0;
+    is_written = file && fclose(file) == 0 && is_written;
+    if (is_written)
+        return TARN_OK;
+    log_error("%s: %s", path, strerrordesc_np(errno));
+    return TARN_IO;
+}
+
 static enum tarn_status help_print(struct text *out)
 {
     TRY(text_append(out,
