@@ -24,13 +24,28 @@ struct store_key {
     uint32_t depth;            /* index of the block in its chain: its tail is evicted first */
 };
 
-/* An object to get or put: its bytes are the spans, one after the other. A put only reads them. */
+/* What a store asks of whoever uses it; constant while it is open. */
+struct store_traits {
+    bool is_beyond_host; /* its calls cross a network and may block until a time-out of its own */
+    bool must_register;  /* spans lie in memory that store_register() was told of */
+    bool is_contiguous_only; /* an item has one span, with headroom before it */
+    uint32_t
+        headroom_bytes; /* before the first span of an item that has it; 0: none is ever needed */
+    uint64_t range_bytes_max; /* of one registration; 0: no limit */
+};
+
+/*
+ * An object to get or put: its bytes are the spans, one after the other. A put only reads them.
+ * With has_headroom the traits' headroom_bytes right before the first span are registered memory
+ * that the call may write: the store then moves its header and a single span as one buffer.
+ */
 struct store_item {
     struct store_key key;
     const struct tarn_span *spans;
     uint32_t span_count;     /* 1 to STORE_SPANS_MAX */
     enum tarn_status status; /* set by the call */
     bool was_present;        /* set by a put that wrote nothing because the key is there */
+    bool has_headroom;
 };
 
 struct store_stat {
@@ -45,6 +60,8 @@ struct store_lease;
 
 struct store_ops {
     const char *name;
+    enum tarn_status (*register_memory)(struct store *store, void *base, size_t size);
+    void (*unregister_memory)(struct store *store, void *base);
     enum tarn_status (*intern)(struct store *store, const char *text, uint32_t *out_index);
     enum tarn_status (*exists)(struct store *store, const struct store_key *keys, size_t count,
                                bool *out_present);
@@ -61,12 +78,36 @@ struct store_ops {
 /* An open store. Implementations embed it as their first member. */
 struct store {
     const struct store_ops *ops;
+    struct store_traits traits; /* all zero: none of them */
 };
 
 /* A promise that a run of objects stays. Implementations embed it as their first member. */
 struct store_lease {
     struct store *store;
 };
+
+static inline const struct store_traits *store_traits(const struct store *store)
+{
+    return &store->traits;
+}
+
+/* Tell the store of memory that spans will lie in: at most range_bytes_max, told once, until it is
+ * unregistered or the store is closed. Outcomes: NO_SPACE (a limit of the system; the log names
+ * it), INVALID (told already), IO. A store without must_register takes it as told. */
+NODISCARD static inline enum tarn_status store_register(struct store *store, void *base,
+                                                        size_t size)
+{
+    if (!store->ops->register_memory)
+        return TARN_OK;
+    return store->ops->register_memory(store, base, size);
+}
+
+/* No call may be using the memory. */
+static inline void store_unregister(struct store *store, void *base)
+{
+    if (store->ops->unregister_memory)
+        store->ops->unregister_memory(store, base);
+}
 
 /* The index of a namespace: the keys' text up to the digest, at most STORE_NAMESPACE_BYTES_MAX
  * bytes and not empty. The same text gives the same index; indexes hold until the store is closed
