@@ -13,7 +13,7 @@ check-long:
 demo:
 	@./demo
 asan tsan:
-	@tools/setup packages python model $@
+	@tools/setup packages python model mooncake $@
 	@"$$(tools/setup --print python)" tools/check.py $@
 fuzz: all
 	@"$$(tools/setup --print python)" tools/check.py fuzz
