@@ -2,7 +2,6 @@
 #include "cli/bench-engine.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,9 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/flags.h"
 #include "codec/json.h"
+#include "config/value.h"
 #include "engine/engine.h"
 #include "engine/llama-reference.h"
 #include "os/clock.h"
@@ -271,12 +272,12 @@ static enum tarn_status table_print(const struct bench *bench, struct text *out)
     TRY(text_append(
         out,
         "%s, %s, %.1f M parameters; %s\n"
-        "%u threads, KV %s, batches of %d tokens%s, medians of %u runs that take turns\n\n"
+        "%u thread%s, KV %s, batches of %d tokens%s, medians of %u run%s that take turns\n\n"
         "%-28s %12s %12s %8s %6s\n",
         info->name, info->weights, (double)info->parameter_count / 1e6, info->cpu, bench->threads,
-        bench->kv_type == ENGINE_KV_F16 ? "f16" : "f32", BATCH_TOKENS,
-        info->copy_bytes ? " on f16 copies of the weights" : "", bench->runs, "tokens a second",
-        "tarn", "libllama", "ratio", "bar"));
+        text_plural(bench->threads), bench->kv_type == ENGINE_KV_F16 ? "f16" : "f32", BATCH_TOKENS,
+        info->copy_bytes ? " on f16 copies of the weights" : "", bench->runs,
+        text_plural(bench->runs), "tokens a second", "tarn", "libllama", "ratio", "bar"));
     for (size_t i = 0; i < LENGTH_OF(rows); i++) {
         const struct result *result = &bench->results[i];
         row_name(&rows[i], name, sizeof(name));
@@ -378,82 +379,53 @@ static const char usage[] =
     "  --json FILE      write the numbers there as well\n"
     "  --check          exit with 1 and name the rows that miss their bar\n";
 
-static bool number_read(const char *text, uint32_t most, uint32_t *out_number)
+static enum tarn_status kv_type_read(const char *text, enum engine_kv_type *out_type)
 {
-    char *end = NULL;
-    errno = 0;
-    const unsigned long number = strtoul(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || number == 0 || number > most)
-        return false;
-    *out_number = (uint32_t)number;
-    return true;
-}
-
-static bool option_take(struct bench *bench, int option, const char *value)
-{
-    switch (option) {
-    case 'm':
-        bench->model_path = value;
-        return true;
-    case 't':
-        return number_read(value, THREADS_MAX, &bench->threads);
-    case 'k':
-        bench->kv_type = strcmp(value, "f32") == 0 ? ENGINE_KV_F32 : ENGINE_KV_F16;
-        return strcmp(value, "f32") == 0 || strcmp(value, "f16") == 0;
-    case 'r':
-        return number_read(value, RUNS_MAX, &bench->runs);
-    case 'p':
-        bench->poll = true;
-        return true;
-    case 'w':
-        bench->weight_copy = true;
-        return true;
-    case 'j':
-        bench->json_path = value;
-        return true;
-    case 'c':
-        bench->check = true;
-        return true;
-    case 'h':
-        bench->help = true;
-        return true;
-    default:
-        return false;
+    struct value_reason reason;
+    uint64_t type = 0;
+    if (value_choice(text, "f16|f32", &type, &reason) != TARN_OK) {
+        log_error("--kv-type: '%.100s' %s", text, reason.chars);
+        return TARN_INVALID;
     }
+    *out_type = type == 0 ? ENGINE_KV_F16 : ENGINE_KV_F32;
+    return TARN_OK;
 }
 
-static bool arguments_read(struct bench *bench, int argc, char **argv)
+static enum tarn_status arguments_read(struct bench *bench, int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "model", required_argument, NULL, 'm' },   { "threads", required_argument, NULL, 't' },
-        { "kv-type", required_argument, NULL, 'k' }, { "runs", required_argument, NULL, 'r' },
-        { "poll", no_argument, NULL, 'p' },          { "weight-copy", no_argument, NULL, 'w' },
-        { "json", required_argument, NULL, 'j' },    { "check", no_argument, NULL, 'c' },
-        { "help", no_argument, NULL, 'h' },          { NULL, 0, NULL, 0 },
+    const char *kv_type = "f16";
+    const struct flag flags[] = {
+        { .name = "model", .text = &bench->model_path },
+        { .name = "threads", .count = &bench->threads, .count_max = THREADS_MAX },
+        { .name = "kv-type", .text = &kv_type },
+        { .name = "runs", .count = &bench->runs, .count_max = RUNS_MAX },
+        { .name = "poll", .is_set = &bench->poll },
+        { .name = "weight-copy", .is_set = &bench->weight_copy },
+        { .name = "json", .text = &bench->json_path },
+        { .name = "check", .is_set = &bench->check },
+        { .name = "help", .is_set = &bench->help },
     };
-    optind = 1;
-    for (;;) {
-        /* NOLINTNEXTLINE(concurrency-mt-unsafe): one thread */
-        const int option = getopt_long(argc, argv, "", options, NULL);
-        if (option < 0)
-            break;
-        if (!option_take(bench, option, optarg))
-            return false;
-    }
+    const struct flag_list list = { .command = "bench engine",
+                                    .flags = flags,
+                                    .flag_count = LENGTH_OF(flags) };
+    TRY(flags_read(&list, argc, argv));
+    TRY(kv_type_read(kv_type, &bench->kv_type));
     if (!bench->model_path)
         bench->model_path = getenv("TARN_MODEL"); /* NOLINT(concurrency-mt-unsafe): one thread */
-    return optind == argc && (bench->model_path || bench->help);
+    if ((bench->model_path && bench->model_path[0]) || bench->help)
+        return TARN_OK;
+    log_error("which model? usage: tarn bench engine --model FILE.gguf [options]");
+    return TARN_INVALID;
 }
 
 int bench_engine(int argc, char **argv)
 {
     struct bench bench = { .runs = RUNS_DEFAULT };
 
-    const bool understood = arguments_read(&bench, argc, argv);
-    if (bench.help || !understood) {
-        (void)fputs(usage, bench.help ? stdout : stderr);
-        return bench.help ? EXIT_STATUS_OK : EXIT_STATUS_USAGE;
-    }
+    if (arguments_read(&bench, argc, argv) != TARN_OK)
+        return EXIT_STATUS_USAGE;
+    if (bench.help)
+        return fputs(usage, stdout) < 0 ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
     enum tarn_status status = bench_start(&bench);
     if (status == TARN_OK)
         status = rows_measure(&bench);

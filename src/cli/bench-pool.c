@@ -2,12 +2,12 @@
 #include "cli/bench-pool.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/flags.h"
 #include "cli/pool-rows.h"
 #include "codec/json.h"
 
@@ -15,7 +15,7 @@ enum { REPORT_BYTES_MAX = 1 << 16, LINE_BYTES = 256, RUNS_DEFAULT = 7, RUNS_MAX 
 
 static const char usage[] =
     "usage: tarn bench pool [options]\n\n"
-    "  --runs N      of each side and row, whose median counts; odd; default 7\n"
+    "  --runs N      of each side and row, whose median counts; odd, at most 31; default 7\n"
     "  --cpu-time    count processor time, not the clock's: for a machine with other load\n"
     "  --quick       leave out the lookup among 10^7 entries (it takes 3 GiB and half a minute)\n"
     "  --json FILE   write the numbers there as well\n"
@@ -26,6 +26,7 @@ struct bench {
     struct pool_rows_options options;
     const char *json_path;
     bool check;
+    bool help;
     char cpu[LINE_BYTES];
     char huge_pages[LINE_BYTES];
     char load[LINE_BYTES];
@@ -84,11 +85,11 @@ static enum tarn_status table_print(const struct bench *bench, struct text *out)
     TRY(text_append(
         out,
         "%s; Linux %s; huge pages in shared memory: %s; load average %s\n"
-        "pools and files in /dev/shm, one thread a process, %s, medians of %u runs that "
+        "pools and files in /dev/shm, one thread a process, %s, medians of %u run%s that "
         "take turns\n\n%-64s %8s %8s %-5s %7s %8s\n",
         bench->cpu, bench->system.release, bench->huge_pages, bench->load,
-        bench->options.cpu_time ? "processor time" : "elapsed time", bench->options.runs, "",
-        "tarn", "other", "", "value", "bar"));
+        bench->options.cpu_time ? "processor time" : "elapsed time", bench->options.runs,
+        text_plural(bench->options.runs), "", "tarn", "other", "", "value", "bar"));
     for (uint32_t i = 0; i < bench->rows.count; i++)
         TRY(row_print(&bench->rows.rows[i], out));
     return TARN_OK;
@@ -168,38 +169,33 @@ static bool all_reached(const struct bench *bench)
 
 /* ---- the command ---- */
 
-static bool arguments_read(struct bench *bench, int argc, char **argv)
+static enum tarn_status arguments_read(struct bench *bench, int argc, char **argv)
 {
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (strcmp(argv[i], "--check") == 0) {
-            bench->check = true;
-        } else if (strcmp(argv[i], "--cpu-time") == 0) {
-            bench->options.cpu_time = true;
-        } else if (strcmp(argv[i], "--quick") == 0) {
-            bench->options.is_quick = true;
-        } else if (strcmp(argv[i], "--json") == 0 && value) {
-            bench->json_path = argv[++i];
-        } else if (strcmp(argv[i], "--runs") == 0 && value) {
-            bench->options.runs = (uint32_t)strtoul(argv[++i], NULL, 10);
-            if (bench->options.runs % 2 == 0 || bench->options.runs > RUNS_MAX)
-                return false;
-        } else {
-            return false;
-        }
-    }
-    return true;
+    const struct flag flags[] = {
+        { .name = "runs", .count = &bench->options.runs, .count_max = RUNS_MAX },
+        { .name = "cpu-time", .is_set = &bench->options.cpu_time },
+        { .name = "quick", .is_set = &bench->options.is_quick },
+        { .name = "json", .text = &bench->json_path },
+        { .name = "check", .is_set = &bench->check },
+        { .name = "help", .is_set = &bench->help },
+    };
+    const struct flag_list list = { .command = "bench pool",
+                                    .flags = flags,
+                                    .flag_count = LENGTH_OF(flags) };
+    TRY(flags_read(&list, argc, argv));
+    if (bench->options.runs % 2 == 1)
+        return TARN_OK;
+    log_error("--runs: %u is even, and a median wants one in the middle", bench->options.runs);
+    return TARN_INVALID;
 }
 
 int bench_pool(int argc, char **argv)
 {
     static struct bench bench = { .options.runs = RUNS_DEFAULT };
-    if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        return fputs(usage, stdout) < 0 ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
-    if (!arguments_read(&bench, argc, argv)) {
-        (void)fputs(usage, stderr);
+    if (arguments_read(&bench, argc, argv) != TARN_OK)
         return EXIT_STATUS_USAGE;
-    }
+    if (bench.help)
+        return fputs(usage, stdout) < 0 ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
     conditions_read(&bench);
     if (pool_rows_measure(&bench.options, &bench.rows) != TARN_OK || report(&bench) != TARN_OK)
         return EXIT_STATUS_FAILED;

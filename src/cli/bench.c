@@ -14,24 +14,26 @@ static const struct command benches[] = {
     { "pool", "[options]", "the local pool's puts, gets and lookups, beside memcpy", bench_pool },
 };
 
-static int usage_print(FILE *out)
+static int usage_print(void)
 {
-    (void)fputs("usage: tarn bench WHAT [options]; --help after WHAT says which\n\n", out);
+    (void)fputs("usage: tarn bench WHAT [options]; --help after WHAT says which\n\n", stdout);
     for (size_t i = 0; i < LENGTH_OF(benches); i++)
-        (void)fprintf(out, "  %-8s %s\n", benches[i].name, benches[i].summary);
-    return out == stdout ? EXIT_STATUS_OK : EXIT_STATUS_USAGE;
+        (void)printf("  %-8s %s\n", benches[i].name, benches[i].summary);
+    return EXIT_STATUS_OK;
 }
 
 int bench_command(int argc, char **argv)
 {
-    if (argc < 2)
-        return usage_print(stderr);
+    if (argc < 2) {
+        log_error("which bench? engine or pool; see tarn bench --help");
+        return EXIT_STATUS_USAGE;
+    }
     if (strcmp(argv[1], "--help") == 0)
-        return usage_print(stdout);
+        return usage_print();
     for (size_t i = 0; i < LENGTH_OF(benches); i++) {
         if (strcmp(argv[1], benches[i].name) == 0)
             return benches[i].run(argc - 1, argv + 1);
     }
-    log_error("unknown bench '%.100s'", argv[1]);
-    return usage_print(stderr);
+    log_error("tarn bench does not know '%.100s': engine or pool; see tarn bench --help", argv[1]);
+    return EXIT_STATUS_USAGE;
 }

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/flags.h"
 #include "store/local/inspect.h"
 
 enum { OUTPUT_BYTES_MAX = 4 << 20 };
@@ -22,25 +23,32 @@ struct request {
     const char *what;
     const char *path;
     bool verify;
+    bool help;
 };
 
-static bool request_parse(int argc, char **argv, struct request *out_request)
+static enum tarn_status request_parse(int argc, char **argv, struct request *out_request)
 {
-    struct request request = { 0 };
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--verify") == 0)
-            request.verify = true;
-        else if (argv[i][0] == '-' || request.path)
-            return false;
-        else if (!request.what)
-            request.what = argv[i];
-        else
-            request.path = argv[i];
-    }
-    if (!request.what || (strcmp(request.what, "stat") != 0 && strcmp(request.what, "ls") != 0))
-        return false;
-    *out_request = request;
-    return true;
+    const char *words[2] = { NULL, NULL };
+    const struct flag flags[] = {
+        { .name = "verify", .is_set = &out_request->verify },
+        { .name = "help", .is_set = &out_request->help },
+    };
+    const struct flag_list list = { .command = "pool",
+                                    .flags = flags,
+                                    .flag_count = LENGTH_OF(flags),
+                                    .words = words,
+                                    .words_max = LENGTH_OF(words) };
+    TRY(flags_read(&list, argc, argv));
+    out_request->what = words[0];
+    out_request->path = words[1];
+    if (out_request->help ||
+        (words[0] && (strcmp(words[0], "stat") == 0 || strcmp(words[0], "ls") == 0)))
+        return TARN_OK;
+    if (words[0])
+        log_error("tarn pool does not know '%.100s': stat or ls; see tarn pool --help", words[0]);
+    else
+        log_error("which of them? usage: tarn pool stat|ls [PATH] [--verify]");
+    return TARN_INVALID;
 }
 
 static enum tarn_status request_run(const struct request *request, bool *out_is_sound)
@@ -62,14 +70,12 @@ static enum tarn_status request_run(const struct request *request, bool *out_is_
 
 int pool_command(int argc, char **argv)
 {
-    struct request request;
+    struct request request = { 0 };
     bool is_sound = false;
-    if (argc >= 2 && strcmp(argv[argc - 1], "--help") == 0)
-        return fputs(usage, stdout) < 0 ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
-    if (!request_parse(argc, argv, &request)) {
-        (void)fputs(usage, stderr);
+    if (request_parse(argc, argv, &request) != TARN_OK)
         return EXIT_STATUS_USAGE;
-    }
+    if (request.help)
+        return fputs(usage, stdout) < 0 ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
     const enum tarn_status status = request_run(&request, &is_sound);
     if (status == TARN_MISS)
         log_error("there is no pool at %s",
