@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,28 @@ struct rig {
     struct tarn_span spans[PAGES];
     struct store_item items[PAGES];
 };
+
+/* ---- being interrupted ---- */
+
+/* These wait until what was made is gone, and then end the program as they always do. */
+static void signals_block(sigset_t *out_before)
+{
+    static const int deadly[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+    sigset_t signals;
+    (void)sigemptyset(&signals);
+    for (size_t i = 0; i < LENGTH_OF(deadly); i++)
+        (void)sigaddset(&signals, deadly[i]);
+    (void)pthread_sigmask(SIG_BLOCK, &signals, out_before);
+}
+
+/* Asked before each batch. AGAIN: told to end. */
+static enum tarn_status interrupted(void)
+{
+    sigset_t pending;
+    (void)sigemptyset(&pending);
+    (void)sigpending(&pending);
+    return sigisemptyset(&pending) ? TARN_OK : TARN_AGAIN;
+}
 
 /* ---- numbers ---- */
 
@@ -202,6 +225,7 @@ static enum tarn_status put_time(struct rig *rig, double *out_seconds)
 {
     items_set(rig, rig->next_key, rig->source);
     rig->next_key += PAGES;
+    TRY(interrupted());
     const uint64_t start_ns = rig_now_ns(rig);
     TRY(store_put(rig->store, rig->items, PAGES));
     *out_seconds = seconds_since(rig, start_ns);
@@ -212,6 +236,7 @@ static enum tarn_status get_time(struct rig *rig, bool verify, double *out_secon
 {
     pool_behind(rig->store)->view.verify = verify;
     items_set(rig, 0, rig->target);
+    TRY(interrupted());
     const uint64_t start_ns = rig_now_ns(rig);
     TRY(store_get(rig->store, rig->items, PAGES));
     *out_seconds = seconds_since(rig, start_ns);
@@ -365,6 +390,20 @@ static enum tarn_status together_measure(struct rig *rig)
     return TARN_OK;
 }
 
+static void page_path(const struct rig *rig, uint32_t page, char out_path[static PATH_BYTES + 16])
+{
+    (void)snprintf(out_path, PATH_BYTES + 16, "%s.%u", rig->file_path, page);
+}
+
+static void page_files_remove(const struct rig *rig)
+{
+    char path[PATH_BYTES + 16];
+    for (uint32_t i = 0; i < PAGES; i++) {
+        page_path(rig, i, path);
+        (void)unlink(path);
+    }
+}
+
 /* One file a page in tmpfs, as a cache of files would have it. */
 static enum tarn_status files_measure(struct rig *rig)
 {
@@ -372,7 +411,7 @@ static enum tarn_status files_measure(struct rig *rig)
     double theirs[RUNS_MAX];
     char path[PATH_BYTES + 16];
     for (uint32_t i = 0; i < PAGES; i++) {
-        (void)snprintf(path, sizeof(path), "%s.%u", rig->file_path, i);
+        page_path(rig, i, path);
         const int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
         if (fd < 0 || write(fd, rig->source, rig->page_bytes) != (ssize_t)rig->page_bytes)
             return failed(path);
@@ -381,7 +420,7 @@ static enum tarn_status files_measure(struct rig *rig)
     for (uint32_t run = 0; run < rig->options->runs; run++) {
         const uint64_t start_ns = rig_now_ns(rig);
         for (uint32_t i = 0; i < PAGES; i++) {
-            (void)snprintf(path, sizeof(path), "%s.%u", rig->file_path, i);
+            page_path(rig, i, path);
             const int fd = open(path, O_RDONLY | O_CLOEXEC);
             if (fd < 0 || read(fd, rig->target + i * rig->page_bytes, rig->page_bytes) !=
                               (ssize_t)rig->page_bytes)
@@ -391,10 +430,7 @@ static enum tarn_status files_measure(struct rig *rig)
         theirs[run] = seconds_since(rig, start_ns);
         TRY(get_time(rig, true, &ours[run]));
     }
-    for (uint32_t i = 0; i < PAGES; i++) {
-        (void)snprintf(path, sizeof(path), "%s.%u", rig->file_path, i);
-        (void)unlink(path);
-    }
+    page_files_remove(rig);
     ratio_add(rig, "get, verified, against files in tmpfs", ours, theirs, 1.5);
     return TARN_OK;
 }
@@ -458,6 +494,7 @@ static enum tarn_status entries_make(struct rig *rig, uint64_t entry_count)
     pool->view.env.write = write_nothing;
     pool->view.env.populate = populate_nothing;
     for (uint64_t first = 0; first < entry_count; first += PAGES) {
+        TRY(interrupted());
         items_set(rig, first, &byte);
         for (uint32_t i = 0; i < PAGES; i++)
             rig->spans[i] = (struct tarn_span){ &byte, 1 };
@@ -473,6 +510,7 @@ static enum tarn_status lookups_time(struct rig *rig, uint64_t entry_count, doub
     for (uint32_t i = 0; i < LOOKUPS; i++) {
         struct store_lease *lease = NULL;
         size_t count = 0;
+        TRY(interrupted());
         const uint64_t first = mix(i + 1) % (entry_count / PAGES) * PAGES;
         for (uint32_t j = 0; j < PAGES; j++)
             keys[j] = key_of(rig, first + j);
@@ -590,14 +628,20 @@ enum tarn_status pool_rows_measure(const struct pool_rows_options *options,
     enum tarn_status status = mkdtemp(rig->directory) ? TARN_OK : failed(rig->directory);
     (void)snprintf(rig->pool_path, sizeof(rig->pool_path), "%s/p.pool", rig->directory);
     (void)snprintf(rig->file_path, sizeof(rig->file_path), "%s/file", rig->directory);
+    sigset_t before;
+    signals_block(&before);
     log_set_level(LOG_WARN); /* pools come and go here */
     if (status == TARN_OK)
         status = rig_measure(rig);
     log_set_level(LOG_INFO);
-    if (status != TARN_OK)
+    if (status == TARN_AGAIN)
+        log_error("bench pool: interrupted");
+    else if (status != TARN_OK)
         log_error("bench pool: %s", tarn_strerror(status));
     pool_stop(rig);
+    page_files_remove(rig);
     (void)rmdir(rig->directory);
     mem_free(rig);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL); /* what waited ends the program here */
     return status;
 }
