@@ -172,8 +172,8 @@ static enum tarn_status file_judge(const struct pool_place *place, struct pool_f
         reason = "it is too short for a pool, or unreadable";
     else if (superblock_check(&super, (uint64_t)stat.st_size, &file->geometry, &reason) == TARN_OK)
         return TARN_OK;
-    log_error("pool: %s/%s is refused: %s; it is left as it is: remove it, or name another pool",
-              place->directory, place->name, reason);
+    log_error("pool: %s/%s is refused: %s%s", place->directory, place->name, reason,
+              place->is_read_only ? "" : "; it is left as it is: remove it, or name another pool");
     return TARN_UNSUPPORTED;
 }
 
