@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "kv/broken.h"
 #include "obs/metric.h"
 #include "sched/state.h"
@@ -52,10 +53,10 @@ static enum tarn_status request_check(struct sched *sched, const struct sched_re
         return refuse(sched, "max_tokens is 0; ask for at least 1");
     if (needed > sched->options.request_tokens_max)
         return refuse(sched,
-                      "%" PRIu32 " tokens of prompt and %" PRIu32 " of answer are %" PRIu64
+                      "%" PRIu32 " token%s of prompt and %" PRIu32 " of answer are %" PRIu64
                       ", more than the context of %" PRIu32,
-                      request->token_count, request->max_tokens, needed,
-                      sched->options.request_tokens_max);
+                      request->token_count, text_plural(request->token_count), request->max_tokens,
+                      needed, sched->options.request_tokens_max);
     if (map_get(&sched->by_id, &request->id))
         return refuse(sched, "request %" PRIu64 " is there already", request->id);
     return TARN_OK;
@@ -96,8 +97,9 @@ static enum tarn_status submit(struct sched *sched, const struct sched_request *
 {
     TRY(request_check(sched, request));
     if (sched->waiting_count == sched->options.waiting_max || list_is_empty(&sched->free)) {
-        (void)refuse(sched, "%" PRIu32 " requests wait already, the limit is %" PRIu32,
-                     sched->waiting_count, sched->options.waiting_max);
+        const uint32_t waiting = sched->waiting_count;
+        (void)refuse(sched, "%" PRIu32 " request%s already, the limit is %" PRIu32, waiting,
+                     waiting == 1 ? " waits" : "s wait", sched->options.waiting_max);
         return TARN_NO_SPACE;
     }
     struct request *slot = LIST_ITEM(sched->free.next, struct request, link);
