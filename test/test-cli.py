@@ -3,8 +3,12 @@
 """The program's face: help, version, manual, and what it says when it is called wrongly."""
 import os
 import pathlib
+import re
+import signal
 import subprocess
+import tempfile
 
+from lib.server import wait_for
 from lib.tap import Tap
 
 PROGRAM = os.environ["TARN_PROGRAM"]
@@ -84,6 +88,71 @@ def _():
     refused(run("serve", "m.gguf", "--pool", "/x,sise=1GiB"), "--pool", "size=SIZE")
     refused(run("serve", "a", "b"), "unexpected argument 'b'")
     refused(run("serve"), "which model?")
+
+
+@tap.case("every subcommand names the option or word that it does not know")
+def _():
+    for command in (["pool", "stat"], ["bench", "pool"], ["bench", "engine"]):
+        refused(run(*command, "--bogus"), "unknown option --bogus", "--help")
+        refused(run(*command, "-x"), "unknown option -x")
+        refused(run(*command, "one", "two"), "unexpected argument")
+    refused(run("pool", "stat", "--verfy"), "did you mean --verify?")
+    refused(run("pool", "frob"), "'frob'", "stat or ls")
+    refused(run("pool"), "stat|ls")
+    refused(run("bench"), "engine or pool")
+    refused(run("bench", "frob"), "'frob'", "engine or pool")
+    refused(run("bench", "engine", TARN_MODEL=""), "which model?")
+    refused(run("bench", "pool", "--runs", "x"), "--runs", "'x'")
+    refused(run("bench", "pool", "--runs=4"), "--runs", "4 is even")
+    refused(run("bench", "pool", "--runs", "1000"), "--runs", "1 to 31")
+    refused(run("bench", "pool", "--runs"), "--runs needs a value")
+    refused(run("bench", "pool", "--check=yes"), "--check takes no value")
+    refused(run("bench", "engine", "--kv-type", "f64"), "--kv-type", "'f64'", "f16|f32")
+
+
+@tap.case("a file that is no pool is looked at, and nobody is told to remove it")
+def _():
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"precious" * 1000)
+        file.flush()
+        for what in ("stat", "ls"):
+            result = run("pool", what, file.name)
+            assert result.returncode == 1 and file.name in result.stderr, result
+            assert "no Tarn pool" in result.stderr and "remove" not in result.stderr, result
+
+
+@tap.case("a bench of the pool that is interrupted leaves nothing in shared memory")
+def _():
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with subprocess.Popen([PROGRAM, "bench", "pool"], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True) as bench:
+            try:
+                def folder():
+                    maps = pathlib.Path(f"/proc/{bench.pid}/maps").read_text()
+                    return re.search(r"/dev/shm/tarn-bench-\w+", maps)
+                place = pathlib.Path(wait_for(folder, 60, "its folder is there")[0])
+                wait_for((place / "p.pool").exists, 60, "its pool is there")
+                bench.send_signal(number)
+                assert bench.wait(60) == -number and not place.exists()
+                assert "interrupted" in bench.stderr.read()
+            finally:
+                bench.kill()
+
+
+@tap.case("every value of a metric's label is explained in docs/operations.md")
+def _():
+    source = (ROOT / "src/obs/metric-list.h").read_text().replace("\\\n", "")
+    rows = re.findall(r'X\(\w+, \w+, "(\w+)",\s*"\w+=\\"(\w+)\\""', source)
+    assert len(rows) > 30, rows
+    explained, name = set(), None
+    for line in (ROOT / "docs/operations.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and len(cells) == 3:
+            name = cells[0].strip("`") or name
+            explained |= {(name, value) for value in re.findall(r"`(\w+)`", cells[1])}
+    assert not set(rows) - explained, set(rows) - explained
+    known = {name for name, _ in rows}
+    assert not {row for row in explained if row[0] in known} - set(rows)
 
 
 @tap.case("a model that is not there and a pool that is not there are named")
