@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server's HTTP side, over the engine double: answers, streams, errors, hang-ups, stopping."""
 import json
+import re
 import signal
 import socket
 import threading
@@ -112,6 +113,22 @@ def _():
         assert sample(1) == sample(1) != sample(2)
 
 
+@tap.case("no two answers have one id, from whichever server and after whichever restart")
+def _():
+    ids = set()
+    for _ in range(2):
+        with FakeServer() as server:
+            made = [server.post(chat, user("x", max_tokens=1)).json["id"] for _ in range(3)]
+            assert all(re.fullmatch(r"chatcmpl-[0-9a-f]{32}-\d+", id) for id in made), made
+            made.append(server.complete("x", max_tokens=1)[1]["id"])
+            assert re.fullmatch(r"cmpl-[0-9a-f]{32}-\d+", made[-1]), made
+            assert f"request {made[-1].rsplit('-', 1)[1]}: " in server.log
+            parts = events(server.post(chat, user("x", max_tokens=3, stream=True)).body)
+            assert len({part["id"] for part in parts}) == 1
+            ids.update(made, [parts[0]["id"]])
+    assert len(ids) == 10, ids
+
+
 @tap.case("tokenize and detokenize are each other's inverse, for texts and chats")
 def _():
     with FakeServer() as server:
@@ -160,6 +177,11 @@ def _():
             "model_not_found"
         assert refused("/nowhere", {}, 404, "/nowhere")["code"] == "not_found"
         assert server.get(chat).status == 405
+        assert server.get(chat).headers["Allow"] == "POST"
+        for path in ("/health", "/v1/models", "/v1/models/fake"):
+            answer = server.post(path, {})
+            assert answer.status == 405 and answer.headers["Allow"] == "GET, HEAD", path
+        assert server.get("/nowhere").headers["Allow"] is None
         assert server.get(chat).error["code"] == "method_not_allowed"
         assert server.complete("x" * 200, max_tokens=56)[1]["usage"]["total_tokens"] == 256
         metrics = server.metrics()

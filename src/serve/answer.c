@@ -7,6 +7,8 @@
 #include "codec/json.h"
 #include "serve/output.h"
 
+enum { ANSWER_ID_BYTES = 80 };
+
 static void root_release(struct json **root)
 {
     json_destroy(*root);
@@ -25,12 +27,13 @@ static struct json *finish_value(struct json_builder *b, enum answer_finish fini
 static struct json *head_object(struct json_builder *b, const struct answer_head *head,
                                 bool is_event)
 {
-    char id[40];
+    char id[ANSWER_ID_BYTES];
     const bool is_chat = head->kind == API_CHAT;
     const char *object = !is_chat   ? "text_completion"
                          : is_event ? "chat.completion.chunk"
                                     : "chat.completion";
-    (void)snprintf(id, sizeof(id), "%s-%" PRIu64, is_chat ? "chatcmpl" : "cmpl", head->id);
+    (void)snprintf(id, sizeof(id), "%s-%s-%" PRIu64, is_chat ? "chatcmpl" : "cmpl", head->server_id,
+                   head->id);
     struct json *root = json_new_object(b);
     json_put(b, root, "id", json_new_string(b, id));
     json_put(b, root, "object", json_new_string(b, object));

@@ -21,9 +21,10 @@ struct answer_usage {
 
 /* What all objects of one answer share. */
 struct answer_head {
-    enum api_kind kind; /* API_COMPLETION or API_CHAT */
-    uint64_t id;
-    int64_t created_s; /* Unix time */
+    enum api_kind kind;    /* API_COMPLETION or API_CHAT */
+    const char *server_id; /* of this process alone: no two answers anywhere have one id */
+    uint64_t id;           /* of the request, as the log has it */
+    int64_t created_s;     /* Unix time */
     const char *model;
 };
 

@@ -25,6 +25,7 @@ enum {
     HTTP_HEADER_BYTES_MAX = 32 << 10,
     HTTP_TIMEOUT_S = 60, /* of a connection on which nothing moves */
     HTTP_ANSWER_BYTES_MAX = 512 << 20,
+    HTTP_SERVER_ID_BYTES = 33, /* 128 random bits in hex, terminated */
 };
 
 struct http {
@@ -41,6 +42,7 @@ struct http {
     size_t body_bytes_max;
     int64_t start_s; /* Unix time */
     uint64_t last_id;
+    char server_id[HTTP_SERVER_ID_BYTES];
 };
 
 struct conn {
@@ -53,6 +55,7 @@ struct conn {
     bool is_gone;    /* the client hung up: send nothing */
     struct job *job; /* NULL: none yet */
     struct answer_head head;
+    const char *allowed; /* methods, for an answer that says which; NULL: it does not */
 
     /* A stream. */
     struct text events; /* events to send, from `sent_bytes` on */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include "base/alloc.h"
@@ -153,6 +154,19 @@ static enum tarn_status daemon_start(struct http *http)
     return TARN_IO;
 }
 
+/* What tells this process's answers from those of every other, before and beside it. */
+static enum tarn_status server_id_draw(char out[static HTTP_SERVER_ID_BYTES])
+{
+    uint8_t bytes[(HTTP_SERVER_ID_BYTES - 1) / 2];
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
+        log_error("the system gives no random numbers: %s", strerrordesc_np(errno));
+        return TARN_IO;
+    }
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+    return TARN_OK;
+}
+
 enum tarn_status http_create(const struct http_options *options, struct http **out_http)
 {
     struct http *http = mem_alloc(1, sizeof(*http));
@@ -173,6 +187,8 @@ enum tarn_status http_create(const struct http_options *options, struct http **o
     if (status == TARN_OK)
         status = wakeup_init(&http->wake);
     if (status == TARN_OK)
+        status = server_id_draw(http->server_id);
+    if (status == TARN_OK)
         status = daemon_start(http);
     if (status != TARN_OK) {
         http_destroy(http);
@@ -181,6 +197,7 @@ enum tarn_status http_create(const struct http_options *options, struct http **o
     *out_http = http;
     return TARN_OK;
 }
+
 /* Resume the connections whose job has something to send. */
 static void news_take(struct http *http)
 {

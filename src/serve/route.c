@@ -31,6 +31,8 @@ static enum MHD_Result respond(struct conn *conn, uint32_t http_status, const ch
     }
     *text = (struct text){ 0 };
     (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
+    if (conn->allowed)
+        (void)MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, conn->allowed);
     if (http_status == 503)
         (void)MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
     const enum MHD_Result result = MHD_queue_response(conn->connection, http_status, response);
@@ -298,14 +300,14 @@ static enum tarn_status max_tokens_resolve(const struct conn *conn,
     if (rest == 0 || request->max_tokens > rest) {
         if (rest == 0)
             api_error_set(error, 400, "prompt",
-                          "the prompt has %u tokens; the context (--ctx) is %u tokens, prompt and "
-                          "answer together",
-                          token_count, ctx_tokens);
+                          "the prompt has %u token%s; the context (--ctx) is %u tokens, prompt "
+                          "and answer together",
+                          token_count, text_plural(token_count), ctx_tokens);
         else
             api_error_set(error, 400, "max_tokens",
-                          "the prompt has %u tokens and max_tokens is %u, together more than the "
+                          "the prompt has %u token%s and max_tokens is %u, together more than the "
                           "context (--ctx) of %u tokens",
-                          token_count, request->max_tokens, ctx_tokens);
+                          token_count, text_plural(token_count), request->max_tokens, ctx_tokens);
         error->code = "context_length_exceeded";
         return TARN_INVALID;
     }
@@ -347,12 +349,14 @@ static enum tarn_status job_begin(struct conn *conn, struct api_request *request
         job_release(job);
         if (status != TARN_NO_SPACE)
             return status;
-        api_error_set(error, 503, NULL, "%u requests are alive already; try again later",
-                      loop_job_count(http->options.loop));
+        const uint32_t alive = loop_job_count(http->options.loop);
+        api_error_set(error, 503, NULL, "%u request%s alive already; try again later", alive,
+                      alive == 1 ? " is" : "s are");
         return TARN_INVALID;
     }
     conn->job = job;
     conn->head = (struct answer_head){ .kind = job->request.kind,
+                                       .server_id = http->server_id,
                                        .id = job->id,
                                        .created_s = (int64_t)time(NULL),
                                        .model = http->options.model };
@@ -547,6 +551,7 @@ enum MHD_Result route_request(struct conn *conn, const char *method, const char 
     }
     const bool is_head = strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0;
     if (strcmp(method, route->method) != 0 && !is_head) {
+        conn->allowed = strcmp(route->method, "GET") == 0 ? "GET, HEAD" : route->method;
         api_error_set(&error, 405, NULL, "%.200s takes %s, not %.20s", url, route->method, method);
         return route_error(conn, &error);
     }

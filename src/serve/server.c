@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "config/value.h"
 #include "obs/metric.h"
 #include "os/block.h"
@@ -99,14 +100,16 @@ static void engine_narrate(const struct server *server)
     const char *key = option_text(server->options, OPTION_MODEL_KEY);
     log_info("model key: %s (%s)", key ? key : info->model_key,
              key ? option_origin(server->options, OPTION_MODEL_KEY) : "from the file's contents");
-    log_info("geometry: %u layers, %u heads, %u KV heads of %u, vocabulary %u, context %u tokens "
-             "(%s; the model was made for %u)",
-             info->layer_count, info->head_count, info->kv_head_count, info->head_dim,
-             info->vocab_count, info->ctx_tokens, option_origin(server->options, OPTION_CTX),
-             info->ctx_train_tokens);
-    log_info("compute: %s, %u threads (%s), batches of %u requests and %u tokens", info->cpu,
-             info->threads, option_origin(server->options, OPTION_THREADS), info->sequences_max,
-             info->batch_tokens_max);
+    log_info("geometry: %u layer%s, %u head%s, %u KV head%s of %u, vocabulary %u, context %u "
+             "token%s (%s; the model was made for %u)",
+             info->layer_count, text_plural(info->layer_count), info->head_count,
+             text_plural(info->head_count), info->kv_head_count, text_plural(info->kv_head_count),
+             info->head_dim, info->vocab_count, info->ctx_tokens, text_plural(info->ctx_tokens),
+             option_origin(server->options, OPTION_CTX), info->ctx_train_tokens);
+    log_info("compute: %s, %u thread%s (%s), batches of %u request%s and %u tokens", info->cpu,
+             info->threads, text_plural(info->threads),
+             option_origin(server->options, OPTION_THREADS), info->sequences_max,
+             text_plural(info->sequences_max), info->batch_tokens_max);
 }
 
 static enum tarn_status pages_start(struct server *server)
@@ -121,13 +124,13 @@ static enum tarn_status pages_start(struct server *server)
     char size[SIZE_TEXT_BYTES];
     const uint64_t size_bytes = plan.page_count * info->page_bytes;
     value_print_size(size_bytes, size, sizeof(size));
-    log_info("page: %u tokens (%s), %llu bytes of %s", info->page_tokens,
-             option_origin(server->options, OPTION_PAGE_TOKENS),
+    log_info("page: %u token%s (%s), %llu bytes of %s", info->page_tokens,
+             text_plural(info->page_tokens), option_origin(server->options, OPTION_PAGE_TOKENS),
              (unsigned long long)info->page_bytes, info->kv_type == ENGINE_KV_F32 ? "f32" : "f16");
-    log_info("KV memory: %llu pages x %llu bytes = %llu bytes (%s), %llu tokens, %.1f requests of "
+    log_info("KV memory: %llu page%s x %llu bytes = %llu bytes (%s), %llu tokens, %.1f requests of "
              "the whole context (%s%s)",
-             (unsigned long long)plan.page_count, (unsigned long long)info->page_bytes,
-             (unsigned long long)size_bytes, size,
+             (unsigned long long)plan.page_count, text_plural(plan.page_count),
+             (unsigned long long)info->page_bytes, (unsigned long long)size_bytes, size,
              (unsigned long long)(plan.page_count * info->page_tokens),
              (double)plan.page_count * info->page_tokens / info->ctx_tokens,
              option_origin(server->options, OPTION_KV_SIZE),
@@ -254,14 +257,16 @@ static bool server_drain(struct server *server, const sigset_t *signals)
     const uint64_t deadline_ns =
         clock_now_ns() + option_number(server->options, OPTION_DRAIN_DEADLINE) * NS_PER_MS;
     atomic_store(&server->is_draining, true);
-    log_info("stopping: no new requests; %u are still running, a second signal ends them",
-             http_request_count(server->http));
+    const uint32_t running = http_request_count(server->http);
+    log_info("stopping: no new requests; %u %s still running, a second signal ends %s", running,
+             running == 1 ? "is" : "are", running == 1 ? "it" : "them");
     while (http_request_count(server->http) > 0) {
         if (signal_wait(signals, DRAIN_POLL_MS))
             return false;
         if (clock_now_ns() > deadline_ns) {
-            log_warn("stopping: %u requests did not finish within --drain-deadline and are cut off",
-                     http_request_count(server->http));
+            const uint32_t left = http_request_count(server->http);
+            log_warn("stopping: %u request%s did not finish within --drain-deadline: cut off", left,
+                     text_plural(left));
             break;
         }
     }

@@ -10,9 +10,11 @@
 
 #include "lib/fault.h"
 
-static const struct answer_head chat = { .kind = API_CHAT, .id = 7, .created_s = 99, .model = "m" };
+static const struct answer_head chat = {
+    .kind = API_CHAT, .server_id = "0af3", .id = 7, .created_s = 99, .model = "m"
+};
 static const struct answer_head completion = {
-    .kind = API_COMPLETION, .id = 7, .created_s = 99, .model = "m"
+    .kind = API_COMPLETION, .server_id = "0af3", .id = 7, .created_s = 99, .model = "m"
 };
 static const struct answer_usage usage = { .prompt_tokens = 10,
                                            .cached_tokens = 4,
@@ -45,14 +47,14 @@ static void whole_answers_have_openai_s_shape(void **state)
     assert_int_equal(answer_whole(&chat, &content, FINISH_STOP, &usage, &out), TARN_OK);
     (void)snprintf(
         wanted, sizeof(wanted),
-        "{\"id\":\"chatcmpl-7\",\"object\":\"chat.completion\",\"created\":99,"
+        "{\"id\":\"chatcmpl-0af3-7\",\"object\":\"chat.completion\",\"created\":99,"
         "\"model\":\"m\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\","
         "\"content\":\"a \\\"b\\\"\"},\"logprobs\":null,\"finish_reason\":\"stop\"}],%s}",
         usage_text);
     expect_text(&out, wanted);
     assert_int_equal(answer_whole(&completion, &content, FINISH_LENGTH, &usage, &out), TARN_OK);
     (void)snprintf(wanted, sizeof(wanted),
-                   "{\"id\":\"cmpl-7\",\"object\":\"text_completion\",\"created\":99,"
+                   "{\"id\":\"cmpl-0af3-7\",\"object\":\"text_completion\",\"created\":99,"
                    "\"model\":\"m\",\"choices\":[{\"index\":0,\"text\":\"a \\\"b\\\"\","
                    "\"logprobs\":null,\"finish_reason\":\"length\"}],%s}",
                    usage_text);
@@ -64,8 +66,9 @@ static void whole_answers_have_openai_s_shape(void **state)
 static void events_are_framed_and_hold_one_object_each(void **state)
 {
     (void)state;
-    static const char head[] = "data: {\"id\":\"chatcmpl-7\",\"object\":\"chat.completion.chunk\","
-                               "\"created\":99,\"model\":\"m\",";
+    static const char head[] =
+        "data: {\"id\":\"chatcmpl-0af3-7\",\"object\":\"chat.completion.chunk\","
+        "\"created\":99,\"model\":\"m\",";
     struct text delta = text_of("line\nbreak");
     struct text out;
     char wanted[600];
