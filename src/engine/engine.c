@@ -91,7 +91,8 @@ static enum tarn_status options_check(const struct engine_options *options)
     return TARN_OK;
 }
 
-static void info_identify(struct engine *engine, const struct identity_part *parts)
+static enum tarn_status info_identify(struct engine *engine, const struct engine_options *options,
+                                      const struct identity_part *parts)
 {
     struct engine_info *info = &engine->info;
     const char *path = engine->model.parts[0].path;
@@ -101,7 +102,8 @@ static void info_identify(struct engine *engine, const struct identity_part *par
     const char *slash = strrchr(known, '/');
     const char *name = slash ? slash + 1 : known;
 
-    identity_of(parts, engine->model.part_count, hex);
+    TRY(identity_of(parts, engine->model.part_count, options->should_stop, options->stop_context,
+                    hex));
     (void)snprintf(info->model_key, sizeof(info->model_key), "%.255s-%s", name, hex);
     struct file_string said = { 0 };
     if (file_header_string(&engine->model.parts[0].header, "general.name", &said) == TARN_OK &&
@@ -112,9 +114,10 @@ static void info_identify(struct engine *engine, const struct identity_part *par
                        said.chars);
     else
         (void)snprintf(info->name, sizeof(info->name), "%.*s", ENGINE_NAME_BYTES_MAX - 1, name);
+    return TARN_OK;
 }
 
-static enum tarn_status info_identity(struct engine *engine)
+static enum tarn_status info_identity(struct engine *engine, const struct engine_options *options)
 {
     const struct model *model = &engine->model;
     struct identity_part *parts = mem_alloc(model->part_count, sizeof(*parts));
@@ -124,9 +127,9 @@ static enum tarn_status info_identity(struct engine *engine)
         parts[i] = (struct identity_part){ .bytes = model->parts[i].bytes,
                                            .size_bytes = model->parts[i].size_bytes,
                                            .status = model->parts[i].status };
-    info_identify(engine, parts);
+    const enum tarn_status status = info_identify(engine, options, parts);
     mem_free(parts);
-    return TARN_OK;
+    return status;
 }
 
 static void info_fill(struct engine *engine, const struct engine_options *options)
@@ -200,20 +203,30 @@ static enum tarn_status compute_open(struct engine *engine, const struct engine_
     const uint32_t outputs =
         info->sequences_max < info->batch_tokens_max ? info->sequences_max : info->batch_tokens_max;
     if (options->weight_copy)
-        TRY(weight_copy_init(&engine->copy, &engine->model));
+        TRY(weight_copy_init(&engine->copy, &engine->model, options->should_stop,
+                             options->stop_context));
     info->copy_bytes = engine->copy.size_bytes;
     return graph_set_init(&engine->graphs, &engine->model, &engine->copy, &engine->plan,
                           info->batch_tokens_max, outputs);
+}
+
+static enum tarn_status stop_ask(const struct engine_options *options)
+{
+    return options->should_stop && options->should_stop(options->stop_context) ? TARN_AGAIN
+                                                                               : TARN_OK;
 }
 
 static enum tarn_status engine_load(struct engine *engine, const struct engine_options *options)
 {
     TRY(options_check(options));
     TRY(backend_load(options->backend_dir ? options->backend_dir : TARN_BACKEND_DIR));
+    TRY(stop_ask(options));
     TRY(model_open(options->model_path, &engine->model));
+    TRY(stop_ask(options));
     TRY(vocabulary_open(&engine->vocabulary, options->model_path));
     info_fill(engine, options);
-    TRY(info_identity(engine));
+    TRY(info_identity(engine, options));
+    TRY(stop_ask(options));
     return compute_open(engine, options);
 }
 

@@ -42,6 +42,10 @@ enum engine_kernel {
     ENGINE_KERNEL_AVX512
 };
 
+/* Asked now and then during a load, and between operations of a forward, in the thread that called
+ * it: true ends it early. */
+typedef bool (*engine_stop_fn)(void *context);
+
 /* Zero means the default, everywhere but in model_path. */
 struct engine_options {
     const char *model_path;    /* first part of a split file */
@@ -56,6 +60,8 @@ struct engine_options {
     enum engine_kernel kernel;
     bool poll;        /* idle compute threads spin */
     bool weight_copy; /* f16 copies of slow quantised weights for large batches: weight-copy.h */
+    engine_stop_fn should_stop; /* asked while loading; NULL: nobody ends it */
+    void *stop_context;
 };
 
 /* What was loaded. Constant from open to close. */
@@ -97,7 +103,8 @@ struct engine;
  * Load a model. What cannot be computed exactly is refused by name, in one line of the log:
  * INVALID (options), IO (file not there or not readable), CORRUPT (not a GGUF file, damaged, cut
  * short), UNSUPPORTED (architecture, sliding window, rotary scaling, a tensor that is missing or of
- * another shape, no backend module for this CPU), NO_MEMORY.
+ * another shape, no backend module for this CPU), NO_MEMORY. Outcomes: AGAIN, should_stop() ended
+ * it; not logged.
  */
 NODISCARD enum tarn_status engine_open(const struct engine_options *options,
                                        struct engine **out_engine);
@@ -123,8 +130,7 @@ struct engine_sequence {
     uint32_t output_count; /* logits wanted for the last so many tokens; 0: none */
 };
 
-/* Asked between operations of a forward, in the thread that called it: true ends it early. */
-typedef bool (*engine_stop_fn)(void *context);
+/* For the forwards that follow. */
 void engine_set_stop(struct engine *engine, engine_stop_fn should_stop, void *context);
 
 /*

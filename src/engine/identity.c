@@ -13,7 +13,7 @@
 #include "base/cursor.h"
 #include "codec/digest.h"
 
-enum { SETTLED_S = 2, FOLDER_MODE = 0700, FILE_MODE = 0600 };
+enum { SETTLED_S = 2, FOLDER_MODE = 0700, FILE_MODE = 0600, SLICE_BYTES = 4 << 20 };
 
 static void update_u64(struct digest_stream *stream, uint64_t value)
 {
@@ -23,17 +23,33 @@ static void update_u64(struct digest_stream *stream, uint64_t value)
     digest_update(stream, raw, sizeof(raw));
 }
 
-static void weights_digest(const struct identity_part *parts, uint32_t count,
-                           struct tarn_digest *out_digest)
+/* Outcomes: AGAIN (stopped). */
+static enum tarn_status part_update(struct digest_stream *stream, const struct identity_part *part,
+                                    engine_stop_fn should_stop, void *stop_context)
+{
+    for (size_t at = 0; at < part->size_bytes; at += SLICE_BYTES) {
+        const size_t left = part->size_bytes - at;
+        if (should_stop && should_stop(stop_context))
+            return TARN_AGAIN;
+        digest_update(stream, (const uint8_t *)part->bytes + at,
+                      left < SLICE_BYTES ? left : SLICE_BYTES);
+    }
+    return TARN_OK;
+}
+
+static enum tarn_status weights_digest(const struct identity_part *parts, uint32_t count,
+                                       engine_stop_fn should_stop, void *stop_context,
+                                       struct tarn_digest *out_digest)
 {
     struct digest_stream stream;
     digest_init(&stream);
     update_u64(&stream, count);
     for (uint32_t i = 0; i < count; i++) {
         update_u64(&stream, parts[i].size_bytes);
-        digest_update(&stream, parts[i].bytes, parts[i].size_bytes);
+        TRY(part_update(&stream, &parts[i], should_stop, stop_context));
     }
     digest_finish(&stream, out_digest);
+    return TARN_OK;
 }
 
 /* What a file is as far as the file system says; it names the entry in the cache. */
@@ -119,8 +135,9 @@ static void entry_write(const char *path, const struct tarn_digest *digest)
         (void)unlink(beside);
 }
 
-void identity_of(const struct identity_part *parts, uint32_t count,
-                 char out_hex[IDENTITY_HEX_BYTES])
+enum tarn_status identity_of(const struct identity_part *parts, uint32_t count,
+                             engine_stop_fn should_stop, void *stop_context,
+                             char out_hex[IDENTITY_HEX_BYTES])
 {
     struct tarn_digest name;
     struct tarn_digest digest;
@@ -130,11 +147,12 @@ void identity_of(const struct identity_part *parts, uint32_t count,
     status_digest(parts, count, &name);
     const bool cached = settled(parts, count) && entry_path(&name, path);
     if (!cached || !entry_read(path, &digest)) {
-        weights_digest(parts, count, &digest);
+        TRY(weights_digest(parts, count, should_stop, stop_context, &digest));
         if (cached)
             entry_write(path, &digest);
     }
     digest_to_hex(&digest, hex);
     memcpy(out_hex, hex, IDENTITY_HEX_BYTES - 1);
     out_hex[IDENTITY_HEX_BYTES - 1] = '\0';
+    return TARN_OK;
 }

@@ -14,7 +14,7 @@
 
 #include <sys/stat.h>
 
-#include "base/base.h"
+#include "engine/engine.h"
 
 enum { IDENTITY_HEX_BYTES = 17 }; /* 16 digits and the terminator */
 
@@ -24,7 +24,10 @@ struct identity_part {
     struct stat status;
 };
 
-void identity_of(const struct identity_part *parts, uint32_t count,
-                 char out_hex[IDENTITY_HEX_BYTES]);
+/* should_stop (NULL: nobody) is asked before every few MiB. Outcomes: AGAIN, it ended the reading.
+ */
+NODISCARD enum tarn_status identity_of(const struct identity_part *parts, uint32_t count,
+                                       engine_stop_fn should_stop, void *stop_context,
+                                       char out_hex[IDENTITY_HEX_BYTES]);
 
 #endif

@@ -206,6 +206,36 @@ static void options_out_of_range_are_refused(void **state)
     assert_int_equal(engine_open(&options, &engine), TARN_INVALID);
 }
 
+/* Says yes when it was asked so often. */
+static bool is_enough(void *context)
+{
+    uint32_t *left = context;
+    return (*left)-- == 0;
+}
+
+static void a_load_can_be_ended_wherever_it_asks(void **state)
+{
+    (void)state;
+    struct engine *engine = NULL;
+    uint32_t stops = 0;
+    model_write(RANDOM_MODEL_SOUND);
+    for (enum tarn_status status = TARN_AGAIN; status != TARN_OK; stops++) {
+        uint32_t left = stops;
+        const struct engine_options options = { .model_path = path,
+                                                .backend_dir = backend_dir(),
+                                                .threads = 1,
+                                                .should_stop = is_enough,
+                                                .stop_context = &left };
+        said[0] = '\0';
+        status = engine_open(&options, &engine);
+        assert_true(status == TARN_OK ? engine != NULL : engine == NULL);
+        assert_true(status == TARN_OK || status == TARN_AGAIN);
+        assert_string_equal(said, "");
+    }
+    engine_close(engine);
+    assert_in_range(stops, 5, 100);
+}
+
 static void what_was_loaded_is_told(void **state)
 {
     (void)state;
@@ -312,6 +342,12 @@ static struct identity_part part_of(const char *bytes, uint64_t inode, long seco
     return part;
 }
 
+static void identify(const struct identity_part *parts, uint32_t count,
+                     char out_hex[IDENTITY_HEX_BYTES])
+{
+    assert_int_equal(identity_of(parts, count, NULL, NULL, out_hex), TARN_OK);
+}
+
 static void weights_decide_the_model_key_and_nothing_else(void **state)
 {
     (void)state;
@@ -323,13 +359,13 @@ static void weights_decide_the_model_key_and_nothing_else(void **state)
     const struct identity_part other = part_of("weightz", 3, now);
     const struct identity_part halves[] = { part_of("weig", 4, now), part_of("hts", 5, now) };
 
-    identity_of(&one, 1, a);
+    identify(&one, 1, a);
     assert_int_equal(strlen(a), 16);
-    identity_of(&same, 1, b);
+    identify(&same, 1, b);
     assert_string_equal(a, b);
-    identity_of(&other, 1, b);
+    identify(&other, 1, b);
     assert_string_not_equal(a, b);
-    identity_of(halves, 2, b);
+    identify(halves, 2, b);
     assert_string_not_equal(a, b);
 }
 
@@ -347,13 +383,13 @@ static void a_settled_file_is_read_once_and_one_just_changed_every_time(void **s
     struct identity_part touched = lie;
     touched.status.st_mtim.tv_nsec = 1;
 
-    identity_of(&old, 1, a);
-    identity_of(&lie, 1, b);
+    identify(&old, 1, a);
+    identify(&lie, 1, b);
     assert_string_equal(a, b);
-    identity_of(&touched, 1, b);
+    identify(&touched, 1, b);
     assert_string_not_equal(a, b);
-    identity_of(&fresh, 1, a);
-    identity_of(&changed, 1, b);
+    identify(&fresh, 1, a);
+    identify(&changed, 1, b);
     assert_string_not_equal(a, b);
 }
 
@@ -406,6 +442,7 @@ int main(void)
         cmocka_unit_test(a_file_cut_short_anywhere_is_refused),
         cmocka_unit_test(a_damaged_header_never_crashes),
         cmocka_unit_test(options_out_of_range_are_refused),
+        cmocka_unit_test(a_load_can_be_ended_wherever_it_asks),
         cmocka_unit_test(what_was_loaded_is_told),
         cmocka_unit_test(a_file_in_parts_is_one_model),
         cmocka_unit_test(weights_decide_the_model_key_and_nothing_else),

@@ -52,7 +52,8 @@ static void matrix_convert(const struct ggml_tensor *from, struct ggml_tensor *t
     }
 }
 
-static enum tarn_status copies_fill(struct weight_copy *copy, const struct model *model)
+static enum tarn_status copies_fill(struct weight_copy *copy, const struct model *model,
+                                    engine_stop_fn should_stop, void *stop_context)
 {
     size_t row_count = 0;
     for (uint32_t layer = 0; layer < model->layer_count; layer++) {
@@ -64,19 +65,22 @@ static enum tarn_status copies_fill(struct weight_copy *copy, const struct model
     float *row = mem_alloc(row_count, sizeof(*row));
     if (!row)
         return TARN_NO_MEMORY;
-    for (uint32_t layer = 0; layer < model->layer_count; layer++) {
-        for (size_t i = 0; i < LENGTH_OF(matrix_fields); i++) {
+    bool is_stopped = false;
+    for (uint32_t layer = 0; layer < model->layer_count && !is_stopped; layer++) {
+        for (size_t i = 0; i < LENGTH_OF(matrix_fields) && !is_stopped; i++) {
             const struct ggml_tensor *from = *matrix_of(&model->layers[layer], i);
             struct ggml_tensor *to = *matrix_of(&copy->layers[layer], i);
-            if (from != to)
+            is_stopped = should_stop && should_stop(stop_context);
+            if (from != to && !is_stopped)
                 matrix_convert(from, to, row);
         }
     }
     mem_free(row);
-    return TARN_OK;
+    return is_stopped ? TARN_AGAIN : TARN_OK;
 }
 
-static enum tarn_status copies_make(struct weight_copy *copy, const struct model *model)
+static enum tarn_status copies_make(struct weight_copy *copy, const struct model *model,
+                                    engine_stop_fn should_stop, void *stop_context)
 {
     const size_t tensors = LENGTH_OF(matrix_fields) * model->layer_count;
     const struct ggml_init_params params = { .mem_size = tensors * ggml_tensor_overhead(),
@@ -101,13 +105,14 @@ static enum tarn_status copies_make(struct weight_copy *copy, const struct model
     if (!copy->buffer)
         return TARN_NO_MEMORY;
     ggml_backend_buffer_set_usage(copy->buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-    return copies_fill(copy, model);
+    return copies_fill(copy, model, should_stop, stop_context);
 }
 
-enum tarn_status weight_copy_init(struct weight_copy *copy, const struct model *model)
+enum tarn_status weight_copy_init(struct weight_copy *copy, const struct model *model,
+                                  engine_stop_fn should_stop, void *stop_context)
 {
     *copy = (struct weight_copy){ 0 };
-    const enum tarn_status status = copies_make(copy, model);
+    const enum tarn_status status = copies_make(copy, model, should_stop, stop_context);
     if (status != TARN_OK)
         weight_copy_deinit(copy);
     return status == TARN_MISS ? TARN_OK : status;

@@ -12,6 +12,7 @@
 #ifndef ENGINE_WEIGHT_COPY_H
 #define ENGINE_WEIGHT_COPY_H
 
+#include "engine/engine.h"
 #include "engine/model.h"
 
 enum { WEIGHT_COPY_TOKENS_MIN = 8 };
@@ -24,8 +25,10 @@ struct weight_copy {
 };
 
 /* Copy the layers' matrices that profit. No copy is no failure: nothing to copy, or it would take
- * more than a quarter of the memory that is available, which is logged. */
-NODISCARD enum tarn_status weight_copy_init(struct weight_copy *copy, const struct model *model);
+ * more than a quarter of the memory that is available, which is logged. should_stop (NULL: nobody)
+ * is asked before each matrix. Outcomes: AGAIN, it ended the copying. */
+NODISCARD enum tarn_status weight_copy_init(struct weight_copy *copy, const struct model *model,
+                                            engine_stop_fn should_stop, void *stop_context);
 void weight_copy_deinit(struct weight_copy *copy); /* zeroed is fine */
 
 #endif

@@ -7,13 +7,15 @@
  * prefix, so that a page that holds anything else fails the pass. A prompt with "echo:TEXT|" is
  * answered with TEXT, any other with letters that depend on every token before, without end.
  * "fail-forward" in a prompt makes its forward pass fail. In the environment, TARN_FAKE_TOKEN_US:
- * microseconds a token takes; TARN_FAKE_PAGE_BYTES: the least size of a page.
+ * microseconds a token takes; TARN_FAKE_PAGE_BYTES: the least size of a page;
+ * TARN_FAKE_LOAD_UNTIL: loading takes until there is a file of this name.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
@@ -76,8 +78,22 @@ static void info_fill(struct engine_info *info, const struct engine_options *opt
     info->end_token_count = 2;
 }
 
+/* Outcomes: AGAIN (stopped). */
+static enum tarn_status load_wait(const struct engine_options *options)
+{
+    const struct timespec moment = { .tv_nsec = 1000000 };
+    const char *path = getenv("TARN_FAKE_LOAD_UNTIL"); /* NOLINT(concurrency-mt-unsafe) */
+    while (path && path[0] && access(path, F_OK) != 0) {
+        if (options->should_stop && options->should_stop(options->stop_context))
+            return TARN_AGAIN;
+        (void)nanosleep(&moment, NULL);
+    }
+    return TARN_OK;
+}
+
 enum tarn_status engine_open(const struct engine_options *options, struct engine **out_engine)
 {
+    TRY(load_wait(options));
     struct engine *engine = mem_alloc(1, sizeof(*engine));
     if (!engine)
         return TARN_NO_MEMORY;
