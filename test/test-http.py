@@ -2,13 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server's HTTP side, over the engine double: answers, streams, errors, hang-ups, stopping."""
 import json
+import pathlib
 import re
 import signal
 import socket
+import subprocess
+import tempfile
 import threading
 import time
 
-from lib.server import FakeServer, nothing_is_held, prompt_tokens_add_up, wait_for
+from lib.server import NEVER, PROGRAM, FakeServer, nothing_is_held, prompt_tokens_add_up, wait_for
 from lib.tap import Tap
 
 tap = Tap()
@@ -418,23 +421,73 @@ def _():
         connection.close()
 
 
-@tap.case("a port that is taken and options that do not fit together are refused at start")
+def refused_start(*arguments, port=0, load_until=NEVER):
+    """The log of a server that ends with 1."""
+    server = FakeServer(*arguments, port=port, wait=False, load_until=load_until)
+    try:
+        assert server.process.wait(20) == 1, (arguments, server.log)
+        server.reader.join(5)
+    finally:
+        server.kill()
+    return server.log
+
+
+@tap.case("a port that is taken and options that do not fit together are refused at start, if it can "
+          "be known before the model is loaded")
 def _():
+    for arguments, load_until, parts in (
+            (["--host", "no such host"], NEVER, ["--host"]),
+            (["--host", "192.0.2.1"], NEVER, ["192.0.2.1", "assign requested address"]),
+            (["--max-batch-tokens", "40"], NEVER, ["--max-batch-tokens 40", "16 + 32 = 48"]),
+            (["--kv-size", "512"], "", ["--kv-size"]),
+            (["--kv-size", "8KiB"], "", ["page"])):
+        log = refused_start(*arguments, load_until=load_until)
+        for part in parts:
+            assert part in log, (arguments, log)
     with FakeServer() as server:
-        for arguments, parts in (
-                (["--host", "no such host"], ["--host"]),
-                (["--max-batch-tokens", "40"], ["--max-batch-tokens 40", "16 + 32 = 48"]),
-                (["--kv-size", "512"], ["--kv-size"]),
-                (["--kv-size", "8KiB"], ["page"])):
-            failed = FakeServer(*arguments, wait=False)
-            assert failed.process.wait(20) == 1, arguments
-            failed.kill()
-            for part in parts:
-                assert part in failed.log, (arguments, failed.log)
-        taken = FakeServer(port=server.port, wait=False)
-        assert taken.process.wait(20) == 1
-        taken.kill()
-        assert f"cannot have port {server.port}" in taken.log and "--port" in taken.log
+        log = refused_start(port=server.port)
+        assert f"cannot have port {server.port}" in log and "--port" in log
+
+
+@tap.case("a port that is lost to another while the model is loaded is named")
+def _():
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))  # does not listen yet: both may have the port so far
+        port = other.getsockname()[1]
+        gate = pathlib.Path(folder, "loaded")
+        server = FakeServer(port=port, wait=False, load_until=gate)
+        try:
+            wait_for(lambda: "pool: none" in server.log, 20, "it has bound the port")
+            other.listen()
+            gate.touch()
+            assert server.process.wait(20) == 1
+            server.reader.join(5)
+            assert f"cannot have port {port} on 127.0.0.1: Address" in server.log, server.log
+            assert "--port" in server.log, server.log
+        finally:
+            server.kill()
+
+
+@tap.case("a signal while the model is loaded ends the start at once, with status 0")
+def _():
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+            server = FakeServer(pool=f"{folder}/p.pool,size=64MiB", wait=False, load_until=NEVER)
+            try:
+                wait_for(pathlib.Path(folder, "p.pool").exists, 20, "it opens its pool")
+                started = time.monotonic()
+                server.signal(number)
+                assert server.process.wait(20) == 0, server.log
+                assert time.monotonic() - started < 5, "seconds for a moment's work"
+                server.reader.join(5)
+                assert "told to" in server.log and "stopped" in server.log, server.log
+            finally:
+                server.kill()
+            # Its place in the pool is free again, and the pool as good as new.
+            stat = subprocess.run([PROGRAM, "pool", "stat", f"{folder}/p.pool"], timeout=60,
+                                  capture_output=True, text=True)
+            assert stat.returncode == 0 and re.search(r"processes +0 of", stat.stdout), stat
 
 
 tap.done()

@@ -6,7 +6,7 @@ import os
 import pathlib
 
 from lib.pool import Place, fake_answer
-from lib.server import FAKE, Server, nothing_is_held, wait_for
+from lib.server import FAKE, NEVER, Server, nothing_is_held, wait_for
 from lib.tap import Tap
 
 tap = Tap()
@@ -25,13 +25,14 @@ def answers_rightly(server, prompt, token_count=8):
     return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
-def confined(*arguments, setup, page_bytes=0, **named):
+def confined(*arguments, setup, page_bytes=0, load_until="", **named):
     """A server over the engine double in a mount namespace of its own, after the shell commands
     `setup`."""
     root = [] if os.getuid() == 0 else ["--map-root-user"]
     command = ["unshare", *root, "--mount", "sh", "-c", f"set -e; {setup}; exec \"$@\"", "sh",
                FAKE, "fake"]
-    return Server(*arguments, command=command, env={"TARN_FAKE_PAGE_BYTES": str(page_bytes)},
+    return Server(*arguments, command=command, env={"TARN_FAKE_PAGE_BYTES": str(page_bytes),
+                                                      "TARN_FAKE_LOAD_UNTIL": load_until},
                   **named)
 
 
@@ -49,7 +50,7 @@ def _():
     with Place() as place:
         folder = place.folder / "read-only"
         folder.mkdir(mode=0o700)
-        refused(confined("--pool", f"{folder}/p.pool,size=64MiB", wait=False,
+        refused(confined("--pool", f"{folder}/p.pool,size=64MiB", wait=False, load_until=NEVER,
                          setup=f"mount -t tmpfs -o ro,mode=0700 tmpfs {folder}"),
                 str(folder), "Read-only file system", "--pool none")
 
@@ -84,7 +85,7 @@ def _():
     with Place() as place:
         folder = place.folder / "small"
         folder.mkdir(mode=0o700)
-        refused(confined("--pool", f"{folder}/p.pool,size=64MiB", wait=False,
+        refused(confined("--pool", f"{folder}/p.pool,size=64MiB", wait=False, load_until=NEVER,
                          setup=f"mount -t tmpfs -o size=16m,mode=0700 tmpfs {folder}"),
                 "16 MiB", "too little")
 

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 
-from lib.server import PROGRAM, FakeServer, nothing_is_held, prompt_tokens_add_up, wait_for
+from lib.server import NEVER, PROGRAM, FakeServer, nothing_is_held, prompt_tokens_add_up, wait_for
 from lib.tap import Tap
 
 tap = Tap()
@@ -208,7 +208,8 @@ def _():
 
 
 def refused_start(arguments, *parts, **named):
-    server = FakeServer(*arguments, wait=False, **named)
+    """It ends with 1 and says all parts, before the model is loaded."""
+    server = FakeServer(*arguments, wait=False, load_until=NEVER, **named)
     try:
         assert server.process.wait(30) == 1, server.log
     finally:

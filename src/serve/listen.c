@@ -54,11 +54,8 @@ enum tarn_status listen_begin(int fd, char *out_address)
     socklen_t address_bytes = sizeof(address);
     char host[64];
     char port[8];
-    if (listen(fd, SOMAXCONN) != 0 ||
-        getsockname(fd, (struct sockaddr *)(void *)&address, &address_bytes) != 0) {
-        log_error("cannot listen: %s%s", strerrordesc_np(errno),
-                  errno == EADDRINUSE ? "; another server has the port, choose one with --port"
-                                      : "");
+    if (getsockname(fd, (struct sockaddr *)(void *)&address, &address_bytes) != 0) {
+        log_error("cannot tell the address: %s", strerrordesc_np(errno));
         return TARN_IO;
     }
     const int error =
@@ -66,6 +63,13 @@ enum tarn_status listen_begin(int fd, char *out_address)
                     sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
     if (error != 0) {
         log_error("cannot tell the address: %s", gai_strerror(error));
+        return TARN_IO;
+    }
+    if (listen(fd, SOMAXCONN) != 0) {
+        log_error("cannot have port %s on %s: %s%s", port, host, strerrordesc_np(errno),
+                  errno == EADDRINUSE ? "; another server took it since this one started, choose "
+                                        "one with --port"
+                                      : "");
         return TARN_IO;
     }
     const bool is_v6 = address.ss_family == AF_INET6;

@@ -42,10 +42,10 @@ static enum tarn_status layout_register(const struct serve_pool *pool,
     return status;
 }
 
-static enum tarn_status connector_open(const struct options *options,
-                                       const struct pool_option *choice,
-                                       const struct engine *engine, struct serve_pool *pool)
+static enum tarn_status connector_open(struct serve_pool *pool, const struct options *options,
+                                       const struct engine *engine)
 {
+    const struct pool_option *choice = &pool->choice;
     const struct engine_info *info = engine_info_of(engine);
     const struct tarn_kv_format format = engine_kv_format(engine);
     const char *model_key = option_text(options, OPTION_MODEL_KEY);
@@ -81,46 +81,71 @@ static enum tarn_status connector_open(const struct options *options,
     return pool->ops->open(&connector_options, &desc, &pool->connector);
 }
 
-enum tarn_status serve_pool_open(const struct options *options, const struct engine *engine,
-                                 struct tarn_span memory, const struct tarn_connector_ops *ops,
-                                 struct serve_pool *out_pool)
+/* The pool cannot be had: a failure if the user named it, else the server does without. */
+static enum tarn_status pool_miss(struct serve_pool *pool, enum tarn_status status)
 {
-    struct pool_option choice;
-    char error[OPTION_ERROR_BYTES];
-    struct serve_pool pool = { .ops = ops };
-    *out_pool = (struct serve_pool){ 0 };
-    TRY(pool_option_read(option_text(options, OPTION_POOL), &choice, error));
-    if (choice.choice == POOL_NONE) {
-        log_info("pool: none (%s)", option_origin(options, OPTION_POOL));
-        return TARN_OK;
-    }
-    enum tarn_status status = TARN_UNSUPPORTED;
-    if (ops)
-        status = connector_open(options, &choice, engine, &pool);
-    if (ops && status == TARN_OK) {
-        status = layout_register(&pool, engine_info_of(engine), memory);
-        if (status != TARN_OK && pool.ops->close(pool.connector, 0) != TARN_OK)
-            log_warn("the connector does not close");
-    }
-    if (status == TARN_OK) {
-        log_info("pool: %s%s", choice.choice == POOL_NAMED ? choice.path : "this user's default",
-                 choice.choice == POOL_NAMED ? "" : " on this host");
-        *out_pool = pool;
-        return TARN_OK;
-    }
-    if (choice.choice == POOL_NAMED) {
+    if (pool->choice.choice == POOL_NAMED) {
         log_error("pool: %s cannot be used, for the reason above; name another, or --pool none",
-                  choice.path);
+                  pool->choice.path);
         return status;
     }
     log_warn("pool: the default pool cannot be used (%s); serving without, nothing is shared",
              tarn_strerror(status));
     metric_set(METRIC_POOL_INERT, 1);
+    pool->choice.choice = POOL_NONE;
+    return TARN_OK;
+}
+
+enum tarn_status serve_pool_prepare(const struct options *options,
+                                    const struct tarn_connector_ops *ops,
+                                    struct serve_pool *out_pool)
+{
+    char error[OPTION_ERROR_BYTES];
+    struct serve_pool pool = { .ops = ops };
+    TRY(pool_option_read(option_text(options, OPTION_POOL), &pool.choice, error));
+    if (pool.choice.choice == POOL_NONE) {
+        log_info("pool: none (%s)", option_origin(options, OPTION_POOL));
+        *out_pool = pool;
+        return TARN_OK;
+    }
+    const struct tarn_pool_options pool_options = {
+        .size = sizeof(pool_options),
+        .path = pool.choice.choice == POOL_NAMED ? pool.choice.path : NULL,
+        .size_bytes = pool.choice.size_bytes,
+    };
+    const enum tarn_status status =
+        ops ? tarn_pool_open(&pool_options, &pool.held) : TARN_UNSUPPORTED;
+    if (status != TARN_OK)
+        TRY(pool_miss(&pool, status));
+    *out_pool = pool;
+    return TARN_OK;
+}
+
+enum tarn_status serve_pool_open(struct serve_pool *pool, const struct options *options,
+                                 const struct engine *engine, struct tarn_span memory)
+{
+    if (pool->choice.choice == POOL_NONE)
+        return TARN_OK;
+    enum tarn_status status = connector_open(pool, options, engine);
+    if (status == TARN_OK) {
+        status = layout_register(pool, engine_info_of(engine), memory);
+        if (status != TARN_OK) {
+            if (pool->ops->close(pool->connector, 0) != TARN_OK)
+                log_warn("the connector does not close");
+            pool->connector = NULL;
+        }
+    }
+    tarn_pool_close(TAKE(pool->held)); /* the connector holds it, or nobody does */
+    if (status != TARN_OK)
+        return pool_miss(pool, status);
+    log_info("pool: %s%s", pool->choice.choice == POOL_NAMED ? pool->choice.path : "this user's ",
+             pool->choice.choice == POOL_NAMED ? "" : "default on this host");
     return TARN_OK;
 }
 
 enum tarn_status serve_pool_close(struct serve_pool *pool, uint32_t timeout_ms)
 {
+    tarn_pool_close(TAKE(pool->held));
     if (!pool->connector)
         return TARN_OK;
     TRY(pool->ops->close(pool->connector, timeout_ms));

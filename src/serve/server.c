@@ -58,6 +58,16 @@ static enum tarn_status model_name(const char *path, char *out, size_t out_bytes
     return TARN_OK;
 }
 
+/* Whether a signal to stop waits to be taken. `context`: none. */
+static bool is_told_to_stop(void *context)
+{
+    sigset_t pending;
+    (void)context;
+    (void)sigemptyset(&pending);
+    (void)sigpending(&pending);
+    return sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+}
+
 static enum tarn_status engine_start(struct server *server)
 {
     const struct options *options = server->options;
@@ -82,6 +92,7 @@ static enum tarn_status engine_start(struct server *server)
         .kernel = (enum engine_kernel)option_number(options, OPTION_KERNEL),
         .poll = option_bool(options, OPTION_POLL),
         .weight_copy = option_bool(options, OPTION_WEIGHT_COPY),
+        .should_stop = is_told_to_stop,
     };
     return engine_open(&engine_options, &server->engine);
 }
@@ -192,17 +203,26 @@ static enum tarn_status threads_start(struct server *server)
     return TARN_OK;
 }
 
+static enum tarn_status model_start(struct server *server)
+{
+    TRY(engine_start(server));
+    engine_narrate(server);
+    TRY(pages_start(server));
+    return is_told_to_stop(NULL) ? TARN_AGAIN : TARN_OK;
+}
+
+/* What can be wrong with address and pool is found out before the model is loaded, which may take
+ * minutes; clients are let in after it. Outcomes: AGAIN, told to stop. */
 static enum tarn_status server_start(struct server *server)
 {
     TRY(model_name(server->options->model, server->model, sizeof(server->model)));
     TRY(listen_bind(option_text(server->options, OPTION_HOST),
                     (uint16_t)option_number(server->options, OPTION_PORT), &server->listen_fd));
-    TRY(engine_start(server));
-    engine_narrate(server);
-    TRY(pages_start(server));
+    TRY(serve_pool_prepare(server->options, server->pool.ops, &server->pool));
+    TRY(model_start(server));
     const struct tarn_span memory = { .base = server->pages.base,
                                       .size_bytes = server->pages.size_bytes };
-    TRY(serve_pool_open(server->options, server->engine, memory, server->pool.ops, &server->pool));
+    TRY(serve_pool_open(&server->pool, server->options, server->engine, memory));
     TRY(sched_start(server));
     TRY(wakeup_init(&server->news));
     return threads_start(server);
@@ -317,8 +337,11 @@ enum tarn_status serve_run(const struct options *options,
     (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     bool hurry = false;
-    const enum tarn_status status = server_start(&server);
-    if (status == TARN_OK) {
+    enum tarn_status status = server_start(&server);
+    if (status == TARN_AGAIN) {
+        log_info("stopping: told to before the start was complete");
+        status = TARN_OK;
+    } else if (status == TARN_OK) {
         server_watch(&server, &signals);
         hurry = !server_drain(&server, &signals);
     }

@@ -11,7 +11,8 @@
 /*
  * Open model, memory, pool and port, say what came of it in the log, and serve until SIGTERM or
  * SIGINT; then refuse new requests, let running ones finish within --drain-deadline, and close
- * everything. A second signal ends it after the current pass. To be called once, from the main
+ * everything. A second signal ends it after the current pass. A signal that comes while the model
+ * is loaded ends the start: OK, as nothing failed. To be called once, from the main
  * thread, before other threads are started: it blocks these signals, and ignores SIGPIPE.
  *
  * `connector` NULL: there is no pool to be had. OK: it served and stopped. Failures are logged:

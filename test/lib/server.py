@@ -17,6 +17,7 @@ import time
 
 PROGRAM = os.environ.get("TARN_PROGRAM", "build/tarn")
 FAKE = os.environ.get("TARN_FAKE_SERVER", "build/fake-server")
+NEVER = "/nowhere/at/all"
 SANITIZED = os.environ.get("TARN_TEST_SANITIZED") == "1"
 
 
@@ -158,12 +159,14 @@ class Server:
 
 
 class FakeServer(Server):
-    """The server over the engine double of test/lib/fake-engine.c."""
+    """The server over the engine double of test/lib/fake-engine.c. `load_until`: its model is loaded
+    when there is a file of this name; NEVER: it never is."""
 
-    def __init__(self, *arguments, pool="none", token_us=0, page_bytes=0, **named):
+    def __init__(self, *arguments, pool="none", token_us=0, page_bytes=0, load_until="", **named):
         super().__init__("fake", "--pool", pool, *arguments, command=[FAKE],
                          env={"TARN_FAKE_TOKEN_US": str(token_us),
-                              "TARN_FAKE_PAGE_BYTES": str(page_bytes)}, **named)
+                              "TARN_FAKE_PAGE_BYTES": str(page_bytes),
+                              "TARN_FAKE_LOAD_UNTIL": str(load_until)}, **named)
 
 
 def prompt_tokens_add_up(metrics):
