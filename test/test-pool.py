@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 
+from lib.pool import image
 from lib.server import NEVER, PROGRAM, FakeServer, nothing_is_held, prompt_tokens_add_up, wait_for
 from lib.tap import Tap
 
@@ -113,6 +114,36 @@ def _():
         assert metrics["tarn_pool_save_pages_total"] == 250 // T
         with FakeServer("--role", "consumer", pool=name) as other:
             assert cached(other, "role " * 50)[1] == 224
+
+
+@tap.case("a client that hangs up while its prompt is loaded from the pool frees its request within 1 s")
+def _():
+    room = ["--ctx", "1024", "--kv-size", "260MiB"]
+    heads = [f"{number} " * 470 for number in range(4)]  # 29 pages of 2 MiB: a moment's load
+    caught = 0
+    with pool("300MiB") as name, FakeServer(*room, pool=name, page_bytes=2 << 20) as first, \
+            FakeServer(*room, pool=name, page_bytes=2 << 20, token_us=5000) as second:
+        for head in heads:
+            cached(first, head, max_tokens=1)
+            saves_retired(first)
+        for head in heads:
+            before = second.metrics()
+            connection = second.begin("/v1/completions", {"prompt": head + "x", "max_tokens": 50})
+            wait_for(lambda: second.metrics()["tarn_pool_lookups_total"] >
+                     before["tarn_pool_lookups_total"], 10, "it has asked the pool")
+            connection.close()
+            started = time.monotonic()
+            wait_for(lambda: nothing_is_held(second.metrics()), 30, "nothing is held")
+            assert time.monotonic() - started < 1.0 + 0.5, "more than 1 s (and what asking takes)"
+            metrics = second.metrics()
+            assert metrics['tarn_requests_total{outcome="cancelled"}'] == \
+                before['tarn_requests_total{outcome="cancelled"}'] + 1
+            line = [line for line in second.lines if "request " in line][-1]
+            caught += "computed 0, first token none" in line and "cancelled" in line
+        assert caught > 0, second.log  # others were loaded already when the client went
+        assert cached(second, heads[0] + "x", max_tokens=1)[1] == 29 * T, second.log
+        saves_retired(second)
+        assert image(name.split(",")[0])["pinned"] == 0
 
 
 @tap.case("a corrupted byte in a pooled page is a miss, and the page is counted")
