@@ -327,6 +327,37 @@ def _():
         assert server.complete("echo:room|")[0] == "room"
 
 
+@tap.case("connections beyond --max-connections are answered with 503 and closed, and counted")
+def _():
+    with FakeServer("--max-connections", "3") as server:
+        def connections(count):
+            made = [server.connect() for _ in range(count)]
+            for connection in made:
+                connection.connect()
+            return made
+        held = connections(3)
+        for connection in held:  # an answer: it was accepted, and in this order
+            connection.request("GET", "/version")
+            connection.getresponse().read()
+        for path in (completions, chat, "/tokenize"):
+            answer = server.post(path, user("x", prompt="x" * 100000))
+            assert answer.status == 503 and answer.headers["Retry-After"] == "1", answer.body
+            assert answer.headers["Connection"].lower() == "close"
+            assert answer.error["code"] == "overloaded" and "(--max-connections)" in \
+                answer.error["message"]
+        assert server.get("/health").status == 200  # it can be looked at all the same
+        assert server.metrics()["tarn_connections_refused_total"] == 3
+        assert server.log.count("3 connections are open") == 1, server.log
+        # Who says nothing on a spare connection does not keep it: one more than there are.
+        silent = connections(40)
+        assert server.post(completions, {"prompt": "x"}).status == 503
+        held[0].request("POST", completions, json.dumps({"prompt": "echo:mine|", "temperature": 0}))
+        assert json.load(held[0].getresponse())["choices"][0]["text"] == "mine"
+        for connection in held + silent:
+            connection.close()
+        wait_for(lambda: server.post(completions, {"prompt": "x"}).status == 200, 20, "room again")
+
+
 @tap.case("a forward pass that fails ends its requests with 500 and the server goes on")
 def _():
     with FakeServer() as server:

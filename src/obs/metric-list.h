@@ -10,6 +10,8 @@
     X(REQUESTS_CANCELLED, COUNTER, "tarn_requests_total", "outcome=\"cancelled\"", "")             \
     X(REQUESTS_FAILED, COUNTER, "tarn_requests_total", "outcome=\"failed\"", "")                   \
     X(REQUESTS_REFUSED, COUNTER, "tarn_requests_total", "outcome=\"refused\"", "")                 \
+    X(CONNECTIONS_REFUSED, COUNTER, "tarn_connections_refused_total", "",                          \
+      "Requests refused because their connection was beyond --max-connections")                    \
     X(REQUESTS_WARMUP, COUNTER, "tarn_warmup_requests_total", "",                                  \
       "Warm-up and dummy requests, counted nowhere else")                                          \
     X(REQUESTS_RUNNING, GAUGE, "tarn_requests_running", "", "Requests that hold pages")            \

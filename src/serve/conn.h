@@ -23,7 +23,9 @@ enum {
     HTTP_BODIES_BYTES_MAX = 64 << 20,  /* of all bodies being read */
     HTTP_FORGET_BYTES_MAX = 128 << 20, /* of a body that is read only to answer politely */
     HTTP_HEADER_BYTES_MAX = 32 << 10,
-    HTTP_TIMEOUT_S = 60, /* of a connection on which nothing moves */
+    HTTP_TIMEOUT_S = 60,      /* of a connection on which nothing moves ... */
+    HTTP_SPARE_TIMEOUT_S = 2, /* ... and of one that is beyond connections_max */
+    HTTP_SPARE_CONNECTIONS = 32,
     HTTP_ANSWER_BYTES_MAX = 512 << 20,
     HTTP_SERVER_ID_BYTES = 33, /* 128 random bits in hex, terminated */
 };
@@ -34,10 +36,12 @@ struct http {
     struct thread thread;
     atomic_bool is_stopping;
     atomic_uint request_count;
-    struct wakeup wake;    /* http_stop() */
-    struct list suspended; /* struct conn, by link */
-    struct pollfd *fds;    /* 3 + connections_max places */
-    struct conn **watched; /* of fds[3 + i] */
+    struct wakeup wake;        /* http_stop() */
+    struct list suspended;     /* struct conn, by link */
+    struct pollfd *fds;        /* 3 + connections_max places; spare ones are never suspended */
+    struct conn **watched;     /* of fds[3 + i] */
+    uint32_t connection_count; /* open, the spare ones left out */
+    uint32_t spare_connection_count; /* open beyond connections_max: to say no, politely */
     size_t bodies_bytes;
     size_t body_bytes_max;
     int64_t start_s; /* Unix time */
@@ -50,11 +54,13 @@ struct conn {
     struct MHD_Connection *connection;
     struct list link; /* in http->suspended while suspended */
     struct text body;
+    bool is_spare;       /* of a spare connection: told about the server, or refused */
     bool body_too_large; /* answered with 413 once it has been read and forgotten */
     uint64_t forgotten_bytes;
     bool is_gone;    /* the client hung up: send nothing */
     struct job *job; /* NULL: none yet */
     struct answer_head head;
+    bool is_last;        /* the connection is closed after the answer */
     const char *allowed; /* methods, for an answer that says which; NULL: it does not */
 
     /* A stream. */

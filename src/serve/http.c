@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "obs/metric.h"
 #include "os/clock.h"
 #include "serve/conn.h"
 
@@ -45,7 +46,7 @@ static struct conn *conn_create(struct http *http, struct MHD_Connection *connec
 static enum MHD_Result body_add(struct conn *conn, const char *bytes, size_t length_bytes)
 {
     struct http *http = conn->http;
-    if (conn->body_too_large) {
+    if (conn->body_too_large || conn->is_spare) {
         conn->forgotten_bytes += length_bytes;
         return conn->forgotten_bytes > HTTP_FORGET_BYTES_MAX ? MHD_NO : MHD_YES;
     }
@@ -66,6 +67,49 @@ static enum MHD_Result refuse_body(struct conn *conn)
     api_error_set(&error, 413, NULL,
                   "the body is larger than %zu bytes, or too many are being read",
                   conn->http->body_bytes_max);
+    return route_error(conn, &error);
+}
+
+/* What libmicrohttpd keeps for us with a connection: whether it is a spare one. */
+static const char spare_mark;
+
+static bool is_spare(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info && info->socket_context == &spare_mark;
+}
+
+/* Count connections that come and go. One beyond the limit is let in only to be answered so, and is
+ * cut off soon if it asks nothing; beyond the spare ones, too, clients wait in the kernel's queue.
+ */
+static void on_connection(void *context, struct MHD_Connection *connection, void **mark,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct http *http = context;
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        *(*mark ? &http->spare_connection_count : &http->connection_count) -= 1;
+    } else if (http->connection_count < http->options.connections_max) {
+        *mark = NULL;
+        http->connection_count++;
+    } else {
+        *mark = (void *)(uintptr_t)&spare_mark;
+        http->spare_connection_count++;
+        (void)MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT,
+                                        (unsigned)HTTP_SPARE_TIMEOUT_S);
+    }
+}
+
+static enum MHD_Result refuse_connection(struct conn *conn)
+{
+    struct api_error error;
+    metric_add(METRIC_CONNECTIONS_REFUSED, 1);
+    LOG_LIMITED(LOG_WARN, "a request is refused: %u connections are open (--max-connections)",
+                conn->http->options.connections_max);
+    api_error_set(&error, 503, NULL,
+                  "the server's %u connections (--max-connections) are all taken; try again later",
+                  conn->http->options.connections_max);
+    conn->is_last = true;
     return route_error(conn, &error);
 }
 
@@ -90,6 +134,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         if (!conn)
             return MHD_NO;
         *state = conn;
+        conn->is_spare = is_spare(connection);
         const uint64_t length_bytes = content_length(connection);
         conn->body_too_large = length_bytes > conn->http->body_bytes_max;
         return length_bytes > HTTP_FORGET_BYTES_MAX ? refuse_body(conn) : MHD_YES;
@@ -103,6 +148,8 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         return MHD_NO;
     if (conn->body_too_large)
         return refuse_body(conn);
+    if (conn->is_spare && strcmp(method, "GET") != 0)
+        return refuse_connection(conn);
     return conn->job ? route_resumed(conn) : route_request(conn, method, url);
 }
 
@@ -145,7 +192,8 @@ static enum tarn_status daemon_start(struct http *http)
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request,
         http, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET,
         http->options.listen_fd, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)http->options.connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)http->options.connections_max + HTTP_SPARE_CONNECTIONS,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)HTTP_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_HEADER_BYTES_MAX,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_END);
     if (http->daemon)

@@ -31,6 +31,8 @@ static enum MHD_Result respond(struct conn *conn, uint32_t http_status, const ch
     }
     *text = (struct text){ 0 };
     (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
+    if (conn->is_last)
+        (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     if (conn->allowed)
         (void)MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, conn->allowed);
     if (http_status == 503)
