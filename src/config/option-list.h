@@ -66,6 +66,11 @@
       "a producer only saves, a consumer only loads")                                              \
     X(TRANSFER_BATCH_SIZE, COUNT, "transfer-batch-size", "PAGES", "64", 1, 65536, "",              \
       "pages of one call to the pool")                                                             \
+    X(STAGE_THROUGH_HOST, CHOICE, "stage-through-host", "auto|off|on", "auto", 0, 0, "",           \
+      "copy pages through memory of the pool's own: auto where its store needs it or could still " \
+      "write into pages after a load was given up, off only pages it cannot move otherwise")       \
+    X(STAGING_BUFFER, SIZE, "staging-buffer", "SIZE", "512MiB", 1, 0, "",                          \
+      "memory for that, each for saves and for loads; less makes smaller batches")                 \
     X(LOOKUP_DEADLINE, TIME, "lookup-deadline", "TIME", "100ms", 1, 60000, "",                     \
       "a lookup that takes longer is a miss")                                                      \
     X(LOAD_DEADLINE, TIME, "load-deadline", "TIME", "2s", 1, 600000, "",                           \

@@ -11,6 +11,7 @@
 #include "connector/abi.h"
 #include "connector/gate.h"
 #include "connector/leader.h"
+#include "connector/placement.h"
 #include "connector/probe.h"
 #include "connector/settings.h"
 #include "connector/worker.h"
@@ -27,6 +28,8 @@ struct core {
     struct settings settings;
     struct store *store; /* owned */
     struct layout *layout;
+    struct device device;
+    struct placement placement;
     struct leader leader;
     struct worker worker;
     struct wakeup wakeup;
@@ -54,6 +57,7 @@ static void core_destroy(struct core *core)
     if (!core)
         return;
     worker_close(&core->worker);
+    placement_close(&core->placement);
     leader_deinit(&core->leader);
     layout_destroy(core->layout);
     probe_deinit(&core->probe);
@@ -206,18 +210,37 @@ static uint64_t pinned_bytes_max(const struct core *core)
     return bytes < block_bytes ? block_bytes : bytes;
 }
 
+/* Before any thread looks at a page: how pages get to the store. */
+static enum tarn_status placement_start(struct core *core)
+{
+    const struct settings *settings = &core->settings;
+    const struct placement_config config = {
+        .store = core->store,
+        .layout = core->layout,
+        .device = &core->device,
+        .stage = settings->stage,
+        .staging_bytes = settings->staging_bytes,
+        .batch_pages = settings->batch_pages,
+        .extra_bytes = settings_extra_bytes(settings, core->layout),
+        .is_used = { [TARN_TRANSFER_SAVE] = settings->role != TARN_ROLE_CONSUMER,
+                     [TARN_TRANSFER_LOAD] = settings->role != TARN_ROLE_PRODUCER },
+    };
+    return placement_open(&core->placement, &config);
+}
+
 static enum tarn_status worker_start(struct core *core)
 {
     const struct settings *settings = &core->settings;
     const struct worker_config config = {
         .store = core->store,
         .layout = core->layout,
+        .placement = &core->placement,
+        .device = &core->device,
         .namespaces = core->namespaces,
         .wakeup = &core->wakeup,
         .leader = &core->leader,
         .rank = settings->rank,
         .extra_bytes = settings_extra_bytes(settings, core->layout),
-        .batch_pages = settings->batch_pages,
         .save_queue_pages_max = settings->save_queue_pages_max,
         .pinned_bytes_max = pinned_bytes_max(core),
         .load_bytes_per_step = settings->load_bytes_per_step,
@@ -247,6 +270,7 @@ static enum tarn_status core_register(struct core *core)
     TRY(namespaces_intern(core));
     TRY(probe_start(core));
     leader_start(core);
+    TRY(placement_start(core));
     TRY(worker_start(core));
     text_init(&line, LOG_LINE_BYTES_MAX / 2);
     const enum tarn_status printed = layout_print(core->layout, &line);
@@ -271,9 +295,12 @@ static enum tarn_status connector_register(struct tarn_connector *connector,
     if (status == TARN_INVALID || status == TARN_UNSUPPORTED)
         log_error("the layout is refused: %s", reason);
     if (status == TARN_OK)
+        status = device_init(&core->device, desc.device);
+    if (status == TARN_OK)
         status = core_register(core);
     if (status != TARN_OK) {
         worker_close(&core->worker);
+        placement_close(&core->placement);
         leader_deinit(&core->leader);
         probe_deinit(&core->probe);
         layout_destroy(TAKE(core->layout));
@@ -405,6 +432,7 @@ static enum tarn_status connector_step(struct tarn_connector *connector,
     if (status != TARN_OK)
         return core_leave(core, status);
     core_settle_step(core);
+    core->worker.pages_short = known.pages_short != 0;
     return core_leave(core, leader_step(&core->leader, &known, clock_now_ns(), out_metadata));
 }
 
@@ -511,12 +539,13 @@ static enum tarn_status connector_forward_done(struct tarn_connector *connector,
     struct core *core = core_enter(connector);
     if (!core)
         return TARN_INVALID;
-    if (event && status == TARN_OK) {
-        LOG_LIMITED(LOG_ERROR, "pages in device memory are not supported: saves are dropped");
-        status = TARN_UNSUPPORTED; /* an event that nobody waits for */
+    if (event && status == TARN_OK && device_is_host(&core->device)) {
+        LOG_LIMITED(LOG_ERROR, "an event was given, but the layout named no device that could wait "
+                               "for it: saves are dropped");
+        status = TARN_UNSUPPORTED;
     }
-    return core_leave(core,
-                      worker_forward_done(&core->worker, step_number, status, clock_now_ns()));
+    return core_leave(
+        core, worker_forward_done(&core->worker, step_number, status, event, clock_now_ns()));
 }
 
 static enum tarn_status connector_transfers(struct tarn_connector *connector,

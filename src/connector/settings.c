@@ -72,6 +72,9 @@ static enum tarn_status choices_take(struct settings *settings,
     TRY(number_take("load_failure", options->load_failure, 0, TARN_LOAD_FAIL, &ignored));
     TRY(number_take("save_generated", options->save_generated, 0, TARN_SETTING_ON, &ignored));
     TRY(number_take("verify_tokens", options->verify_tokens, 0, TARN_SETTING_ON, &ignored));
+    TRY(number_take("stage_through_host", options->stage_through_host, 0, TARN_SETTING_ON,
+                    &ignored));
+    settings->stage = (enum tarn_setting)options->stage_through_host;
     settings->verify_tokens = options->verify_tokens == TARN_SETTING_ON;
     settings->save_generated = options->save_generated != TARN_SETTING_OFF;
     settings->fail_short = options->load_failure == TARN_LOAD_FAIL;
@@ -94,6 +97,8 @@ static enum tarn_status options_take(struct settings *settings,
     settings->load_bytes_per_step =
         options->load_bytes_per_step ? options->load_bytes_per_step : UINT64_C(1) << 30;
     settings->pinned_bytes_max = options->pinned_bytes_max;
+    settings->staging_bytes =
+        options->staging_buffer_bytes ? options->staging_buffer_bytes : UINT64_C(512) << 20;
     settings->pool_size_bytes = options->pool_size_bytes;
     return TARN_OK;
 }

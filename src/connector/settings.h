@@ -28,6 +28,8 @@ struct settings {
     uint64_t load_deadline_ns;
     uint64_t load_bytes_per_step;
     uint64_t pinned_bytes_max; /* 0: a quarter of the page memory */
+    uint64_t staging_bytes;    /* a direction */
+    enum tarn_setting stage;
     uint32_t role;
     uint32_t batch_pages;
     uint32_t save_queue_pages_max;

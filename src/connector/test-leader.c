@@ -37,9 +37,8 @@ static int setup(void **state)
                                                         { 65536, 32, 32, SLOTS, NULL, 0 } };
     const struct tarn_group groups[GROUPS] = { { 0, 0, NULL, 0, &regions[0], 1 },
                                                { 1, 0, NULL, 0, &regions[1], 1 } };
-    const struct tarn_layout desc = {
-        sizeof(desc), T, TARN_PAGES_BY_SLOT, groups, GROUPS, NULL, 0
-    };
+    const struct tarn_layout desc = { sizeof(desc), T, TARN_PAGES_BY_SLOT, groups, GROUPS, NULL, 0,
+                                      NULL };
     char reason[LAYOUT_REASON_BYTES];
     if (layout_create(&desc, 1, reason, &layout) != TARN_OK)
         return -1;
@@ -581,10 +580,10 @@ static void a_step_that_makes_no_sense_is_refused_and_changes_nothing(void **sta
         { .id = 1, .computed_tokens = 8, .scheduled_tokens = 8 },
         { .id = 1, .computed_tokens = 8, .scheduled_tokens = 8 },
     };
-    struct tarn_step both = { sizeof(both), 2, twice, 2 };
+    struct tarn_step both = { sizeof(both), 2, twice, 2, 0 };
     struct tarn_bytes metadata;
     assert_int_equal(leader_step(&leader, &both, 0, &metadata), TARN_INVALID);
-    both = (struct tarn_step){ sizeof(both), 1, twice, 1 };
+    both = (struct tarn_step){ sizeof(both), 1, twice, 1, 0 };
     assert_int_equal(leader_step(&leader, &both, 0, &metadata), TARN_INVALID); /* its number */
 
     assert_int_equal(

@@ -160,7 +160,7 @@ static enum tarn_status engine_step(struct engine *engine, uint64_t computed, ui
                                             .computed_tokens = computed,
                                             .scheduled_tokens = scheduled,
                                             .load = load };
-    const struct tarn_step step = { sizeof(step), ++engine->step_number, &part, 1 };
+    const struct tarn_step step = { sizeof(step), ++engine->step_number, &part, 1, 0 };
     TRY(engine->ops->step(engine->connector, &step, &metadata));
     return engine->ops->load_start(engine->connector, metadata);
 }

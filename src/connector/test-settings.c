@@ -53,6 +53,8 @@ static void zero_is_the_default_everywhere(void **state)
     assert_int_equal(settings.load_deadline_ns, 2 * NS_PER_S);
     assert_int_equal(settings.load_bytes_per_step, 1 << 30);
     assert_int_equal(settings.save_queue_pages_max, 4096);
+    assert_int_equal(settings.staging_bytes, 512 << 20);
+    assert_int_equal(settings.stage, TARN_SETTING_UNSET);
     assert_int_equal(settings.request_count_max, 1024);
     assert_int_equal(settings.request_tokens_max, 1 << 20);
     assert_true(settings.save_generated);
@@ -102,6 +104,8 @@ static void each_value_out_of_range_is_named(void **state)
     refused(TARN_INVALID, "save_generated");
     options.verify_tokens = 3;
     refused(TARN_INVALID, "verify_tokens is 3");
+    options.stage_through_host = 3;
+    refused(TARN_INVALID, "stage_through_host is 3, at most 2 is allowed");
     options.cache_prefix = long_text;
     refused(TARN_INVALID, "cache_prefix has more than 320 bytes");
     options.pool = "";

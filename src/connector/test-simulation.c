@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two engines with little memory on one store that fails at random. A seed picks prompts, steps,
- * ends, cancels, preemptions and faults; after every step a checker looks at the pages:
+ * Two engines with little memory on one store that fails at random. A seed picks what each store
+ * asks of its engine, how pages are staged and where they lie, prompts, steps, ends, cancels,
+ * preemptions and faults; after every step a checker looks at the pages:
  *   - what a verdict calls good holds exactly what its digest stands for;
  *   - a page under a transfer belongs to the request it was started for and to no other;
  *   - the store never holds anything but what the digests stand for;
@@ -20,6 +21,7 @@
 
 #include "base/alloc.h"
 #include "key/chain.h"
+#include "lib/fake-device.h"
 #include "lib/fake-store.h"
 #include "obs/metric.h"
 
@@ -47,6 +49,7 @@ struct request {
 struct engine {
     struct tarn_connector *connector;
     struct store *store;
+    struct fake_device *device; /* that the pages lie on; NULL: host memory */
     uint8_t *memory[GROUPS];
     int owners[SLOTS];
     unsigned busy[SLOTS]; /* transfers, of both groups */
@@ -94,8 +97,29 @@ static bool slot_is_right(const struct engine *engine, tarn_page slot,
 
 /* ---- life ---- */
 
-static void engine_open(struct engine *engine, const struct tarn_connector_options *options)
+/* What a store may ask for; ranges that hold a slot, and cut pages in two. */
+static struct store_traits traits_pick(void)
 {
+    const struct store_traits kinds[] = {
+        { .is_beyond_host = false },
+        { .is_beyond_host = true },
+        { .is_beyond_host = true,
+          .must_register = true,
+          .headroom_bytes = 16,
+          .range_bytes_max = 128 + pick(300) },
+        { .is_beyond_host = true,
+          .must_register = true,
+          .is_contiguous_only = true,
+          .headroom_bytes = 64,
+          .range_bytes_max = 192 + pick(300) },
+    };
+    return kinds[pick(LENGTH_OF(kinds))];
+}
+
+static void engine_open(struct engine *engine, const struct tarn_connector_options *common)
+{
+    struct tarn_connector_options options = *common;
+    const struct store_traits traits = traits_pick();
     static const struct tarn_kv_format format = {
         .size = sizeof(format), .element_type = "f16", .order = "kv,dim", .layer_count = 1
     };
@@ -108,18 +132,31 @@ static void engine_open(struct engine *engine, const struct tarn_connector_optio
                                            .request_tokens_max = TOKENS };
     *engine = (struct engine){ .next_id = 1 };
     engine->store = fake_store_create(pages);
+    engine->device = pick(3) == 0 ? fake_device_create(3) : NULL;
+    fake_store_set_traits(engine->store, &traits);
+    const bool must_stage = engine->device || traits.is_contiguous_only || traits.must_register;
+    options.stage_through_host = pick(must_stage ? 2 : 3) ? TARN_SETTING_ON : TARN_SETTING_UNSET;
+    if (!must_stage && pick(3) == 0)
+        options.stage_through_host = TARN_SETTING_OFF;
+    const uint64_t far = engine->device ? FAKE_DEVICE_BIAS : 0;
     engine->memory[0] = mem_alloc(SLOTS, PAGE_A);
     engine->memory[1] = mem_alloc(SLOTS, PAGE_B);
     for (size_t i = 0; i < SLOTS; i++)
         engine->owners[i] = NOBODY;
     const struct tarn_region regions[GROUPS] = {
-        { (uintptr_t)engine->memory[0], PAGE_A, PAGE_A, SLOTS, NULL, 0 },
-        { (uintptr_t)engine->memory[1], PAGE_B, PAGE_B, SLOTS, NULL, 0 }
+        { (uintptr_t)engine->memory[0] + far, PAGE_A, PAGE_A, SLOTS, NULL, 0 },
+        { (uintptr_t)engine->memory[1] + far, PAGE_B, PAGE_B, SLOTS, NULL, 0 }
     };
     const struct tarn_group groups[GROUPS] = { { 0, 0, NULL, 0, &regions[0], 1 },
                                                { 1, 0, NULL, 0, &regions[1], 1 } };
-    const struct tarn_layout layout = { sizeof(layout), T, TARN_PAGES_BY_SLOT, groups, 2, NULL, 0 };
-    assert_int_equal(connector_open_with(options, &desc, engine->store, &engine->connector),
+    const struct tarn_layout layout = {
+        .size = sizeof(layout),
+        .tokens_per_block = T,
+        .groups = groups,
+        .group_count = GROUPS,
+        .device = engine->device ? fake_device_table(engine->device) : NULL,
+    };
+    assert_int_equal(connector_open_with(&options, &desc, engine->store, &engine->connector),
                      TARN_OK);
     assert_int_equal(ops->register_layout(engine->connector, &layout), TARN_OK);
 }
@@ -348,7 +385,7 @@ static void engine_step(struct engine *engine)
 {
     struct tarn_step_request parts[REQUESTS];
     const tarn_page *page_lists[REQUESTS][GROUPS];
-    struct tarn_step step = { sizeof(step), ++engine->step_number, parts, 0 };
+    struct tarn_step step = { sizeof(step), ++engine->step_number, parts, 0, pick(2) };
     struct tarn_bytes metadata;
     for (size_t i = 0; i < REQUESTS; i++) {
         page_lists[i][0] = page_lists[i][1] = engine->requests[i].slots;
@@ -377,6 +414,8 @@ static void engine_turn(struct engine *engine)
 {
     const int which = (int)pick(REQUESTS);
     struct request *request = &engine->requests[which];
+    if (engine->device)
+        fake_device_fail_copies(engine->device, pick(8) ? SIZE_MAX : pick(20));
     if (request->state == FREE)
         request_start(engine, which);
     else if (request->state != ENDED && pick(8) == 0)
@@ -409,6 +448,7 @@ static void engine_end(struct engine *engine)
         assert_int_equal(engine->owners[i], NOBODY);
     assert_int_equal(fake_store_leases(engine->store), 0);
     assert_int_equal(ops->close(engine->connector, 20000), TARN_OK);
+    fake_device_destroy(engine->device);
     mem_free(engine->memory[0]);
     mem_free(engine->memory[1]);
 }
@@ -425,6 +465,7 @@ static void run(uint64_t seed)
         .load_bytes_per_step = 1 + pick(400),
         .load_deadline_ms = 2000,
         .verify_tokens = pick(2) ? TARN_SETTING_ON : TARN_SETTING_OFF,
+        .staging_buffer_bytes = 1 + pick(400),
     };
     const size_t live = mem_live_count();
     pages = fake_pages_create();

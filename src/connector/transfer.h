@@ -4,7 +4,11 @@
  *
  * The loop hands a job in through a queue and gets it back through another; in between the job, and
  * the page it names, belong to the thread. Every job that went in comes out, also when it was
- * dropped. Jobs of one kind come out in the order they went in.
+ * dropped. Jobs of one kind come out in the order they went in. A save whose page was copied to a
+ * slot comes out twice: when the page is free again, and when it is over.
+ *
+ * A staged load touches its pages only between scatter_begin() and its end, and never behind its
+ * first page that failed, so that a call which returns late writes into slots alone.
  */
 #ifndef CONNECTOR_TRANSFER_H
 #define CONNECTOR_TRANSFER_H
@@ -12,17 +16,17 @@
 #include <stdatomic.h>
 
 #include "base/list.h"
-#include "layout/layout.h"
+#include "connector/placement.h"
 #include "os/queue.h"
 #include "os/thread.h"
 #include "os/wakeup.h"
-#include "store/store.h"
 
 /* A request as far as its saves go. Lives from its first planned save to its last job's return. */
 struct transfer_request {
     uint64_t id;
     uint64_t dropped_step;      /* loop: the step in which one of its saves was dropped */
     uint32_t job_count;         /* loop: planned and in flight */
+    uint32_t copied_count;      /* loop: of those, whose page is free again */
     uint32_t generation;        /* loop: of the next job */
     _Atomic uint32_t saves_cut; /* jobs of generations below it are dropped unwritten */
 };
@@ -44,10 +48,15 @@ struct save_job {
     tarn_page page;
     uint64_t block;
     uint64_t step_number;
+    void *event; /* the page is written once it is over; NULL: it is */
     uint32_t group;
     uint32_t generation;
+    bool copy_first;         /* stage it if that is possible */
     enum tarn_status status; /* out: as store_put(); STALE: dropped unwritten */
     bool was_present;
+    bool is_forward_bad; /* dropped because the event failed */
+    bool is_copied;      /* the page is free: the slot has its bytes */
+    bool is_over;        /* not only copied */
 };
 
 struct load_page {
@@ -55,9 +64,12 @@ struct load_page {
     tarn_page page;
     uint64_t block;
     uint32_t group;
+    bool is_staged;          /* load thread */
     enum tarn_status status; /* out: as store_get(); STALE: dropped, its memory was not touched;
                                 INVALID: stored for other tokens */
 };
+
+enum scatter { SCATTER_OPEN, SCATTER_BUSY, SCATTER_CLOSED };
 
 /* The load of a request. Its pages are the thread's while a batch that holds them is. */
 struct load {
@@ -74,7 +86,10 @@ struct load {
     bool is_concluded;       /* good_count is final */
     bool is_reported;
     bool is_judged;           /* the verdict was carried out */
+    bool is_staged;           /* every page of it is */
+    bool is_released;         /* its pages were retired before its batches returned */
     atomic_bool is_cancelled; /* batches that were not begun are dropped */
+    _Atomic uint32_t scatter; /* enum scatter: who may touch staged pages now */
     uint8_t *extras;          /* what is to be stored behind each block; NULL: nothing */
     struct load_page *pages;
 };
@@ -85,13 +100,19 @@ struct load_batch {
     size_t count;
 };
 
+/* The loop: no page of a staged load will be touched any more. False: some are being written now.
+ */
+bool load_close_scatter(struct load *load);
+
 /* Constant after the start, but for what queues and atomics guard. */
 struct transfer {
     struct store *store;
     const struct layout *layout;
+    const struct placement *placement;
+    const struct device *device;
     const uint32_t *namespaces; /* one a group */
-    size_t batch_pages;
-    uint32_t extra_bytes; /* behind each page */
+    uint32_t extra_bytes;       /* behind each page */
+    struct queue started; /* enum tarn_status: of each thread, whether it could adopt the device */
     struct queue save_in; /* struct save_job */
     struct queue save_out;
     struct queue load_in; /* struct load_batch */
@@ -100,18 +121,21 @@ struct transfer {
     _Atomic uint64_t load_returned_ns; /* when the last batch came back from the store */
     struct thread save_thread;
     struct thread load_thread;
-    struct save_job *save_jobs; /* of the save thread, as the next two */
+    struct save_job *save_jobs; /* of the save thread, as the next four */
     struct store_item *save_items;
     struct tarn_span *save_spans;
-    struct store_item *load_items; /* of the load thread */
+    uint64_t event_step; /* whose event was waited for last, with what result */
+    enum tarn_status event_status;
+    struct store_item *load_items; /* of the load thread, as the next two */
     struct tarn_span *load_spans;
     uint8_t *load_extras;
 };
 
 enum { TRANSFER_BATCHES_MAX = 1024 }; /* load batches in flight */
 
-/* Takes all memory and starts both threads. `transfer` has its first five members and wakeup set.
- * save_count: save jobs that may be in flight. On failure transfer_close() is still due. */
+/* Takes all memory and starts both threads, on the device that was captured. `transfer` has its
+ * first six members and wakeup set. save_count: save jobs that may be in flight. On failure
+ * transfer_close() is still due. */
 NODISCARD enum tarn_status transfer_open(struct transfer *transfer, size_t save_count);
 
 /* No job is in flight. Zeroed is fine. */

@@ -40,21 +40,26 @@ void load_free_if_over(struct load *load)
     load_destroy(load);
 }
 
-/* Its good prefix is final, and counted in blocks from here on. Pages that no thread has are
- * retired, those it has are abandoned. */
+/* Its good prefix is final, and counted in blocks from here on. Pages that no thread can touch are
+ * retired; those that one has are abandoned. */
 void worker_load_conclude(struct worker *worker, struct load *load)
 {
     const size_t group_count = worker->config.layout->group_count;
+    size_t held = load->pushed_count;
     ASSERT(!load->is_concluded);
     load->is_concluded = true;
     atomic_store(&load->is_cancelled, true);
-    for (size_t i = load->pushed_count; i < load->page_count; i++) {
+    if (load->is_staged && load->returned_count < load->pushed_count && load_close_scatter(load)) {
+        load->is_released = true;
+        held = load->returned_count;
+    }
+    for (size_t i = held; i < load->page_count; i++) {
         const struct load_page *page = &load->pages[i];
         worker_report_transfer(worker, load->id, page->block, page->group, page->page,
                                LOAD_RETIRED);
     }
     load->page_count = load->pushed_count;
-    worker->abandoned_count += load->pushed_count - load->returned_count;
+    worker->abandoned_count += held - load->returned_count;
     load->good_count /= group_count;
 }
 
@@ -73,14 +78,16 @@ static void load_count_failure(enum tarn_status status)
 static void load_take_page(struct worker *worker, struct load *load, const struct load_page *page,
                            uint64_t now_ns)
 {
-    worker_report_transfer(worker, load->id, page->block, page->group, page->page, LOAD_RETIRED);
+    if (!load->is_released)
+        worker_report_transfer(worker, load->id, page->block, page->group, page->page,
+                               LOAD_RETIRED);
     if (page->status != TARN_OK && page->status != TARN_STALE) {
         load_count_failure(page->status);
         absent_add(&worker->absent, &page->digest, page->group,
                    page->status == TARN_CORRUPT ? UINT64_MAX : now_ns + ABSENT_NS);
     }
     if (load->is_concluded) {
-        worker->abandoned_count--;
+        worker->abandoned_count -= !load->is_released;
         return;
     }
     if (page->status == TARN_OK && load->status == TARN_OK)
@@ -111,7 +118,7 @@ void worker_load_take(struct worker *worker, const struct load_batch *batch, uin
 static void load_push(struct worker *worker, struct load *load)
 {
     const size_t group_count = worker->config.layout->group_count;
-    size_t batch_pages = worker->config.batch_pages;
+    size_t batch_pages = worker->config.placement->batch_pages[TARN_TRANSFER_LOAD];
     if (batch_pages > group_count)
         batch_pages -= batch_pages % group_count;
     while (!load->is_concluded && !atomic_load(&load->is_cancelled) &&
@@ -185,7 +192,7 @@ void worker_load_stop(struct worker *worker, struct load *load)
     atomic_store(&load->is_cancelled, true);
     if (load->status == TARN_OK)
         load->status = TARN_IO;
-    if (!load->is_concluded && load->returned_count == load->pushed_count)
+    if (!load->is_concluded && (load->is_staged || load->returned_count == load->pushed_count))
         worker_load_conclude(worker, load);
 }
 

@@ -127,7 +127,7 @@ static void save_count_result(struct worker *worker, const struct save_job *job)
         metric_add(METRIC_SAVE_BYTES, (int64_t)worker_page_bytes(worker, job->group));
         return;
     case TARN_STALE:
-        metric_add(METRIC_SAVE_FAILED_GAP, 1);
+        metric_add(job->is_forward_bad ? METRIC_SAVE_FAILED_FORWARD : METRIC_SAVE_FAILED_GAP, 1);
         return;
     case TARN_NO_SPACE:
         metric_add(METRIC_SAVE_FAILED_FULL, 1);
@@ -140,12 +140,26 @@ static void save_count_result(struct worker *worker, const struct save_job *job)
     }
 }
 
+static void save_page_release(struct worker *worker, const struct save_job *job)
+{
+    worker->pinned_bytes -= worker_page_bytes(worker, job->group);
+    worker_report_transfer(worker, job->request->id, job->block, job->group, job->page,
+                           SAVE_RETIRED);
+}
+
 void worker_save_take(struct worker *worker, const struct save_job *job, uint64_t now_ns)
 {
     struct transfer_request *request = job->request;
+    if (!job->is_over) {
+        save_page_release(worker, job);
+        request->copied_count++;
+        return;
+    }
     worker->saves_in_flight--;
-    worker->pinned_bytes -= worker_page_bytes(worker, job->group);
-    worker_report_transfer(worker, request->id, job->block, job->group, job->page, SAVE_RETIRED);
+    if (job->is_copied)
+        request->copied_count--;
+    else
+        save_page_release(worker, job);
     save_count_result(worker, job);
     if (job->status == TARN_OK && !job->was_present)
         absent_remove(&worker->absent, &job->digest, job->group);
@@ -178,8 +192,16 @@ static enum metric save_obstacle(const struct worker *worker, const struct save_
     return METRIC_COUNT;
 }
 
-static void save_start(struct worker *worker, struct save_job *job)
+/* Free pages are few, or saves hold half of what they may. */
+static bool pages_are_short(const struct worker *worker)
 {
+    return worker->pages_short || worker->pinned_bytes > worker->config.pinned_bytes_max / 2;
+}
+
+static void save_start(struct worker *worker, struct save_job *job, void *event)
+{
+    job->event = event;
+    job->copy_first = pages_are_short(worker);
     worker->saves_in_flight++;
     worker->pinned_bytes += worker_page_bytes(worker, job->group);
     job->generation = job->request->generation;
@@ -197,7 +219,7 @@ static void saves_push(struct worker *worker, const struct save_job *jobs, size_
 }
 
 enum tarn_status worker_forward_done(struct worker *worker, uint64_t step_number,
-                                     enum tarn_status status, uint64_t now_ns)
+                                     enum tarn_status status, void *event, uint64_t now_ns)
 {
     if (step_number <= worker->forward_number || step_number > worker->metadata_number)
         return TARN_INVALID;
@@ -212,7 +234,7 @@ enum tarn_status worker_forward_done(struct worker *worker, uint64_t step_number
         const bool is_good = status == TARN_OK && job.step_number == step_number;
         const enum metric obstacle = save_obstacle(worker, &job, is_good);
         if (obstacle == METRIC_COUNT) {
-            save_start(worker, &job);
+            save_start(worker, &job, event);
             worker->scratch[count++] = job;
             if (count == WORKER_SCRATCH_MAX) {
                 saves_push(worker, worker->scratch, count);

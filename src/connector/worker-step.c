@@ -48,7 +48,8 @@ static enum tarn_status metadata_check(const struct worker *worker, struct wire_
     return TARN_OK;
 }
 
-static enum tarn_status load_make(struct wire_reader *reader, uint64_t now_ns, struct list *loads)
+static enum tarn_status load_make(const struct worker *worker, struct wire_reader *reader,
+                                  uint64_t now_ns, struct list *loads)
 {
     uint32_t block_count;
     struct load *load = mem_alloc(1, sizeof(*load));
@@ -60,6 +61,7 @@ static enum tarn_status load_make(struct wire_reader *reader, uint64_t now_ns, s
     load->block_count = block_count;
     load->page_count = (size_t)block_count * reader->shape.group_count;
     load->started_ns = now_ns;
+    load->is_staged = worker->config.placement->stages_all[TARN_TRANSFER_LOAD];
     load->pages = mem_alloc(load->page_count, sizeof(*load->pages));
     const size_t extra_bytes = reader->shape.extra_bytes;
     if (extra_bytes)
@@ -93,7 +95,7 @@ static enum tarn_status step_reserve(struct worker *worker, struct wire_reader r
     TRY(ring_reserve(&worker->planned, worker->planned.count + size->save_pages));
     TRY(worker_extras_reserve(worker, size->saves));
     for (uint32_t i = 0; i < reader.counts[0]; i++)
-        TRY(load_make(&reader, now_ns, out_loads));
+        TRY(load_make(worker, &reader, now_ns, out_loads));
     for (uint32_t i = 0; i < reader.counts[1]; i++) {
         struct wire_block block;
         uint64_t id;

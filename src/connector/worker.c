@@ -73,7 +73,8 @@ enum tarn_status worker_open(struct worker *worker, const struct worker_config *
     worker->transfer.store = config->store;
     worker->transfer.layout = config->layout;
     worker->transfer.namespaces = config->namespaces;
-    worker->transfer.batch_pages = config->batch_pages;
+    worker->transfer.placement = config->placement;
+    worker->transfer.device = config->device;
     worker->transfer.extra_bytes = config->extra_bytes;
     worker->transfer.wakeup = config->wakeup;
     worker->scratch = mem_alloc(WORKER_SCRATCH_MAX, sizeof(*worker->scratch));
@@ -188,11 +189,11 @@ void worker_finish(struct worker *worker, uint64_t id, uint64_t now_ns)
 static bool request_has_transfers(const struct worker *worker, uint64_t id)
 {
     const struct transfer_request *request = worker_request_find(worker, id);
-    if (request && request->job_count > 0)
+    if (request && request->job_count > request->copied_count)
         return true;
     list_for_each (link, &worker->loads) {
         const struct load *load = LIST_ITEM(link, struct load, link);
-        if (load->id == id && load->returned_count < load->pushed_count)
+        if (load->id == id && load->returned_count < load->pushed_count && !load->is_released)
             return true;
     }
     return false;

@@ -6,7 +6,8 @@
  *   - every page of a transfer is reported started before a thread may touch it, and retired after
  *     the last touch, each exactly once; a page that was never started is never touched;
  *   - a load ends with how many leading blocks are good on this rank; pages still in the hands of a
- *     call that outlived the deadline stay unretired until it returns;
+ *     call that outlived the deadline stay unretired until it returns, unless the call can only
+ *     write into staging slots;
  *   - saves start only after their step's forward pass succeeded, and not for a request whose load
  *     has no verdict, or whose verdict was short.
  * One thread, the engine's loop; the threads behind it are in transfer.h. Time is passed in, except
@@ -24,15 +25,16 @@
 enum { WORKER_SCRATCH_MAX = 256 };
 
 struct worker_config {
-    struct store *store;         /* borrowed, as the next three */
-    const struct layout *layout; /* */
-    const uint32_t *namespaces;  /* in the store, one a group */
+    struct store *store;               /* borrowed, as the next five */
+    const struct layout *layout;       /* */
+    const struct placement *placement; /* */
+    const struct device *device;       /* */
+    const uint32_t *namespaces;        /* in the store, one a group */
     struct wakeup *wakeup;
     struct leader
         *leader; /* of this engine when it is this rank, else NULL: hears what came of it */
     uint32_t rank;
     uint32_t extra_bytes; /* behind each page: see wire.h */
-    uint32_t batch_pages;
     uint32_t save_queue_pages_max;
     uint64_t pinned_bytes_max;
     uint64_t load_bytes_per_step;
@@ -61,6 +63,7 @@ struct worker {
     size_t saves_in_flight;
     size_t batches_in_flight;
     size_t abandoned_count; /* pages of loads that are over, but not returned */
+    bool pages_short;       /* the engine's word: saves had better be copied first */
 };
 
 /* On failure worker_close() is still due; after OK it is, too. */
@@ -79,7 +82,8 @@ NODISCARD enum tarn_status worker_verdict_apply(struct worker *worker, struct ta
                                                 struct tarn_loaded *out_loaded, size_t capacity,
                                                 size_t *out_count);
 NODISCARD enum tarn_status worker_forward_done(struct worker *worker, uint64_t step_number,
-                                               enum tarn_status status, uint64_t now_ns);
+                                               enum tarn_status status, void *event,
+                                               uint64_t now_ns);
 size_t worker_transfers(struct worker *worker, struct tarn_transfer *out, size_t capacity);
 NODISCARD enum tarn_status worker_quiesce(struct worker *worker, const uint64_t *ids, size_t count,
                                           uint64_t deadline_ns);

@@ -27,7 +27,7 @@ static int make_desc(void **state)
     regions_b[0] = (struct tarn_region){ 10000, 100, 128, 4, NULL, 0 };
     groups[0] = (struct tarn_group){ 0, 0, layers, 2, regions_a, 2 };
     groups[1] = (struct tarn_group){ 1, 512, layers, 1, regions_b, 1 };
-    desc = (struct tarn_layout){ sizeof(desc), 32, TARN_PAGES_BY_SLOT, groups, 2, NULL, 0 };
+    desc = (struct tarn_layout){ sizeof(desc), 32, TARN_PAGES_BY_SLOT, groups, 2, NULL, 0, NULL };
     memset(reason, 0, sizeof(reason));
     return 0;
 }

@@ -69,6 +69,8 @@ static enum tarn_status connector_open(struct serve_pool *pool, const struct opt
         .cache_prefix = option_text(options, OPTION_CACHE_PREFIX),
         .role = (uint32_t)option_number(options, OPTION_ROLE),
         .transfer_batch_size = (uint32_t)option_number(options, OPTION_TRANSFER_BATCH_SIZE),
+        .stage_through_host = (uint32_t)option_number(options, OPTION_STAGE_THROUGH_HOST),
+        .staging_buffer_bytes = option_number(options, OPTION_STAGING_BUFFER),
         .lookup_deadline_ms = (uint32_t)option_number(options, OPTION_LOOKUP_DEADLINE),
         .load_deadline_ms = (uint32_t)option_number(options, OPTION_LOAD_DEADLINE),
         .load_bytes_per_step = option_number(options, OPTION_LOAD_BYTES_PER_STEP),

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PAGES_MAX = 4096, NAMESPACES_MAX = 64, TEXT_MAX = 512 };
+enum { PAGES_MAX = 4096, NAMESPACES_MAX = 64, TEXT_MAX = 512, RANGES_MAX = 64, BATCHES_MAX = 64 };
 
 struct fake_page {
     bool is_used;
@@ -31,6 +31,7 @@ struct fake_store {
     pthread_cond_t changed;
     size_t items[FAKE_CALLS];
     size_t batches[FAKE_CALLS];
+    size_t batch_items[FAKE_CALLS][BATCHES_MAX];
     size_t fail_first[FAKE_CALLS];
     size_t fail_end[FAKE_CALLS];
     enum tarn_status fail_status[FAKE_CALLS];
@@ -40,6 +41,8 @@ struct fake_store {
     uint32_t random_permille;
     uint64_t random;
     size_t lease_count;
+    struct tarn_span ranges[RANGES_MAX]; /* registered */
+    size_t range_count;
 };
 
 struct fake_pages *fake_pages_create(void)
@@ -155,6 +158,8 @@ static size_t call_enter(struct fake_store *fake, enum fake_call call, size_t it
     pthread_mutex_lock(&fake->lock);
     const size_t first = fake->items[call];
     fake->items[call] += item_count;
+    if (fake->batches[call] < BATCHES_MAX)
+        fake->batch_items[call][fake->batches[call]] = item_count;
     fake->batches[call]++;
     fake->waiting[call]++;
     pthread_cond_broadcast(&fake->changed);
@@ -169,6 +174,7 @@ static const enum tarn_status random_statuses[FAKE_CALLS][3] = {
     [FAKE_LOOKUP] = { TARN_IO, TARN_AGAIN, TARN_MISS },
     [FAKE_GET] = { TARN_IO, TARN_CORRUPT, TARN_MISS },
     [FAKE_PUT] = { TARN_IO, TARN_NO_SPACE, TARN_AGAIN },
+    [FAKE_REGISTER] = { TARN_OK, TARN_OK, TARN_OK },
 };
 
 /* With the lock held. xorshift64*; 0 stays 0: nothing fails. */
@@ -257,6 +263,65 @@ static void fake_lease_release(struct store_lease *lease)
     free(lease);
 }
 
+/* ---- what the traits ask for ---- */
+
+static enum tarn_status fake_register(struct store *store, void *base, size_t size)
+{
+    struct fake_store *fake = fake_of(store);
+    const size_t nth = call_enter(fake, FAKE_REGISTER, 1);
+    const enum tarn_status fault = item_fault(fake, FAKE_REGISTER, nth);
+    if (fault != TARN_OK)
+        return fault;
+    ASSERT(!store->traits.range_bytes_max || size <= store->traits.range_bytes_max);
+    pthread_mutex_lock(&fake->lock);
+    for (size_t i = 0; i < fake->range_count; i++)
+        ASSERT(fake->ranges[i].base != base);
+    ASSERT(fake->range_count < RANGES_MAX);
+    fake->ranges[fake->range_count++] = (struct tarn_span){ base, size };
+    pthread_mutex_unlock(&fake->lock);
+    return TARN_OK;
+}
+
+static void fake_unregister(struct store *store, void *base)
+{
+    struct fake_store *fake = fake_of(store);
+    size_t found = 0;
+    pthread_mutex_lock(&fake->lock);
+    while (found < fake->range_count && fake->ranges[found].base != base)
+        found++;
+    ASSERT(found < fake->range_count);
+    fake->ranges[found] = fake->ranges[--fake->range_count];
+    pthread_mutex_unlock(&fake->lock);
+}
+
+static bool is_registered(struct fake_store *fake, const uint8_t *base, uint64_t size_bytes)
+{
+    bool found = false;
+    pthread_mutex_lock(&fake->lock);
+    for (size_t i = 0; i < fake->range_count; i++) {
+        const uint8_t *start = fake->ranges[i].base;
+        found = found || (base >= start && base + size_bytes <= start + fake->ranges[i].size_bytes);
+    }
+    pthread_mutex_unlock(&fake->lock);
+    return found;
+}
+
+static void item_check(struct store *store, const struct store_item *item)
+{
+    const struct store_traits *traits = &store->traits;
+    struct fake_store *fake = fake_of(store);
+    const uint32_t headroom = item->has_headroom ? traits->headroom_bytes : 0;
+    uint8_t *start = (uint8_t *)item->spans[0].base - headroom;
+    ASSERT(!traits->is_contiguous_only || item->span_count == 1);
+    ASSERT(!traits->is_contiguous_only || item->has_headroom == (traits->headroom_bytes > 0));
+    if (traits->must_register) {
+        ASSERT(is_registered(fake, start, headroom + item->spans[0].size_bytes));
+        for (uint32_t i = 1; i < item->span_count; i++)
+            ASSERT(is_registered(fake, item->spans[i].base, item->spans[i].size_bytes));
+    }
+    memset(start, 0xdd, headroom);
+}
+
 static uint64_t item_bytes(const struct store_item *item)
 {
     uint64_t size_bytes = 0;
@@ -283,6 +348,7 @@ static enum tarn_status fake_get(struct store *store, struct store_item *items, 
     struct fake_store *fake = fake_of(store);
     const size_t first = call_enter(fake, FAKE_GET, count);
     for (size_t i = 0; i < count; i++) {
+        item_check(store, &items[i]);
         items[i].status = item_fault(fake, FAKE_GET, first + i);
         if (items[i].status != TARN_OK) {
             /* A failed get may leave anything behind. */
@@ -325,6 +391,7 @@ static enum tarn_status fake_put(struct store *store, struct store_item *items, 
     struct fake_store *fake = fake_of(store);
     const size_t first = call_enter(fake, FAKE_PUT, count);
     for (size_t i = 0; i < count; i++) {
+        item_check(store, &items[i]);
         items[i].was_present = false;
         items[i].status = item_fault(fake, FAKE_PUT, first + i);
         if (items[i].status != TARN_OK)
@@ -355,7 +422,7 @@ static void fake_stat(struct store *store, struct store_stat *out_stat)
 static void fake_close(struct store *store)
 {
     struct fake_store *fake = fake_of(store);
-    ASSERT(fake->lease_count == 0);
+    ASSERT(fake->lease_count == 0 && fake->range_count == 0);
     pthread_cond_destroy(&fake->changed);
     pthread_mutex_destroy(&fake->lock);
     free(fake);
@@ -365,6 +432,8 @@ struct store *fake_store_create(struct fake_pages *pages)
 {
     static const struct store_ops ops = {
         .name = "fake",
+        .register_memory = fake_register,
+        .unregister_memory = fake_unregister,
         .intern = fake_intern,
         .exists = fake_exists,
         .lookup = fake_lookup,
@@ -382,6 +451,25 @@ struct store *fake_store_create(struct fake_pages *pages)
     pthread_mutex_init(&fake->lock, NULL);
     pthread_cond_init(&fake->changed, NULL);
     return &fake->store;
+}
+
+static size_t read_count(struct store *store, const size_t *count)
+{
+    struct fake_store *fake = fake_of(store);
+    pthread_mutex_lock(&fake->lock);
+    const size_t value = *count;
+    pthread_mutex_unlock(&fake->lock);
+    return value;
+}
+
+void fake_store_set_traits(struct store *store, const struct store_traits *traits)
+{
+    store->traits = *traits;
+}
+
+size_t fake_store_registered(struct store *store)
+{
+    return read_count(store, &fake_of(store)->range_count);
 }
 
 void fake_store_fail(struct store *store, enum fake_call call, size_t first, size_t last,
@@ -432,15 +520,6 @@ void fake_store_slow_lookup(struct store *store, uint32_t ms)
     fake_of(store)->lookup_ms = ms;
 }
 
-static size_t read_count(struct store *store, const size_t *count)
-{
-    struct fake_store *fake = fake_of(store);
-    pthread_mutex_lock(&fake->lock);
-    const size_t value = *count;
-    pthread_mutex_unlock(&fake->lock);
-    return value;
-}
-
 size_t fake_store_calls(struct store *store, enum fake_call call)
 {
     return read_count(store, &fake_of(store)->items[call]);
@@ -449,6 +528,12 @@ size_t fake_store_calls(struct store *store, enum fake_call call)
 size_t fake_store_batches(struct store *store, enum fake_call call)
 {
     return read_count(store, &fake_of(store)->batches[call]);
+}
+
+size_t fake_store_batch(struct store *store, enum fake_call call, size_t nth)
+{
+    ASSERT(nth < BATCHES_MAX);
+    return read_count(store, &fake_of(store)->batch_items[call][nth]);
 }
 
 size_t fake_store_leases(struct store *store)

@@ -31,7 +31,12 @@ void fake_pages_forge(struct fake_pages *pages, const struct tarn_digest *digest
 
 struct store *fake_store_create(struct fake_pages *pages); /* store_close() destroys it */
 
-enum fake_call { FAKE_LOOKUP, FAKE_GET, FAKE_PUT, FAKE_CALLS };
+/* What the store asks of its user, from now on; it then checks that it is given it: registered
+ * memory, one span, headroom that may be written. */
+void fake_store_set_traits(struct store *store, const struct store_traits *traits);
+size_t fake_store_registered(struct store *store); /* ranges */
+
+enum fake_call { FAKE_LOOKUP, FAKE_GET, FAKE_PUT, FAKE_REGISTER, FAKE_CALLS };
 
 /* Items `first` (from 0, counted from now) to `last` of this kind of call get `status`. */
 void fake_store_fail(struct store *store, enum fake_call call, size_t first, size_t last,
@@ -48,6 +53,7 @@ void fake_store_slow_lookup(struct store *store, uint32_t ms);
 
 size_t fake_store_calls(struct store *store, enum fake_call call); /* items asked for */
 size_t fake_store_batches(struct store *store, enum fake_call call);
-size_t fake_store_leases(struct store *store); /* held */
+size_t fake_store_batch(struct store *store, enum fake_call call, size_t nth); /* its items; < 64 */
+size_t fake_store_leases(struct store *store);                                 /* held */
 
 #endif
