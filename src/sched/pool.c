@@ -7,11 +7,15 @@
  * trusted beyond what was asked.
  */
 #include <inttypes.h>
+#include <poll.h>
 
 #include "base/log.h"
 #include "kv/broken.h"
 #include "obs/metric.h"
+#include "os/clock.h"
 #include "sched/state.h"
+
+enum { SETTLE_POLL_MS = 50 };
 
 enum tarn_status pool_check_ops(const struct tarn_connector_ops *ops)
 {
@@ -351,6 +355,22 @@ void pool_forward_done(struct sched *sched, enum tarn_status status)
                 pool_let_go(sched, sched->step_members[i]);
     }
     pool_transfers(sched);
+}
+
+void pool_settle(struct sched *sched, uint32_t timeout_ms)
+{
+    const uint64_t deadline_ns = clock_now_ns() + timeout_ms * NS_PER_MS;
+    struct pollfd news = { .fd = sched_poll_fd(sched), .events = POLLIN };
+    while (news.fd >= 0 && !sched_is_idle(sched)) {
+        const uint64_t now_ns = clock_now_ns();
+        if (now_ns >= deadline_ns)
+            return;
+        const uint64_t left_ms = (deadline_ns - now_ns) / NS_PER_MS + 1;
+        (void)poll(&news, 1, (int)(left_ms < SETTLE_POLL_MS ? left_ms : SETTLE_POLL_MS));
+        if (news.revents & (POLLERR | POLLNVAL))
+            return;
+        pool_news(sched);
+    }
 }
 
 void pool_quiesce(struct sched *sched, uint32_t timeout_ms)

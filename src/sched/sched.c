@@ -251,6 +251,7 @@ enum tarn_status sched_drain(struct sched *sched, uint32_t timeout_ms)
     cancel_all(sched, &sched->waiting);
     cancel_all(sched, &sched->running);
     pool_news(sched);
+    pool_settle(sched, timeout_ms);
     pool_quiesce(sched, timeout_ms);
     pool_news(sched);
     sched_update_gauges(sched);

@@ -153,8 +153,9 @@ int sched_poll_fd(const struct sched *sched);
 /* No request waits, runs, or has pages that a transfer still uses. */
 bool sched_is_idle(const struct sched *sched);
 
-/* For shutdown: cancel every request, then wait up to timeout_ms for transfers to end. Outcomes:
- * AGAIN when one did not; the page memory must then stay. */
+/* For shutdown: cancel every request, wait up to timeout_ms for what is being saved to be written,
+ * then up to as long again for transfers that were told to stop. Outcomes: AGAIN when one did not
+ * end; the page memory must then stay. */
 NODISCARD enum tarn_status sched_drain(struct sched *sched, uint32_t timeout_ms);
 
 #endif

@@ -128,6 +128,7 @@ void pool_news(struct sched *sched);
 void pool_step(struct sched *sched);
 void pool_forward_done(struct sched *sched, enum tarn_status status);
 void pool_finish(struct sched *sched, struct request *request);
-void pool_quiesce(struct sched *sched, uint32_t timeout_ms);
+void pool_settle(struct sched *sched, uint32_t timeout_ms);  /* let transfers end by themselves */
+void pool_quiesce(struct sched *sched, uint32_t timeout_ms); /* tell them to */
 
 #endif

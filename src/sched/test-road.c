@@ -298,6 +298,20 @@ static void what_one_engine_prefilled_the_other_replays(void **state)
     engine_close(&engines[1]);
 }
 
+/* The engine is told to stop while its last request's pages are on their way. */
+static void what_is_being_saved_at_the_end_is_written(void **state)
+{
+    (void)state;
+    for (uint32_t family = 100; family < 150; family++) {
+        engine_open(&engines[0]);
+        const struct subject *subject = submit(&engines[0], family, 62, 1, "");
+        while (subject->id)
+            (void)turn(&engines[0]);
+        engine_close(&engines[0]);
+    }
+    assert_int_equal(metric_get(METRIC_SAVE_PAGES), 50 * 64 / FAKE_T);
+}
+
 static void submit_some(struct engine *engine)
 {
     static const char *const salts[] = { "", "", "tenant" };
@@ -365,6 +379,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(what_one_engine_prefilled_the_other_replays),
+        TEST(what_is_being_saved_at_the_end_is_written),
         TEST(two_engines_share_one_pool_and_no_page_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
