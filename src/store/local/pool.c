@@ -106,6 +106,7 @@ static void pool_replace(struct local_store *store, uint64_t now_ns)
     if (pool_join(&store->place, &pool) == TARN_OK && pool)
         verify_decide(store, pool);
     store->pool = pool;
+    store->is_off = false;
     metric_set(METRIC_POOL_INERT, store->pool == NULL);
 }
 
@@ -116,12 +117,20 @@ static bool is_due(struct pool *pool, uint64_t now_ns)
            atomic_compare_exchange_strong(&pool->looked_ns, &looked_ns, now_ns);
 }
 
+/* Now and then, and when the pool has just been given up: a file that was cut short reads as zeros,
+ * which looks like damage to whoever comes by before the length is looked at. */
+static bool must_look(const struct local_store *store, uint64_t now_ns)
+{
+    return is_due(store->pool, now_ns) ||
+           (atomic_load(&store->pool->view.is_off) && !store->is_off);
+}
+
 /* The pool to work on, held; NULL: everything is a miss. */
 static struct pool *store_enter(struct local_store *store)
 {
     const uint64_t now_ns = clock_now_ns();
     (void)pthread_mutex_lock(&store->lock);
-    if (!store->pool || (is_due(store->pool, now_ns) && file_is_lost(&store->pool->file)))
+    if (!store->pool || (must_look(store, now_ns) && file_is_lost(&store->pool->file)))
         pool_replace(store, now_ns);
     struct pool *pool = store->pool;
     if (pool && atomic_load(&pool->view.is_off)) {
