@@ -234,7 +234,8 @@ def _():
         for server in (first, second):
             wait_for(lambda s=server: cached(s, f"{time.monotonic()} " * 10) and
                      s.metrics()["tarn_pool_inert"] == 1, 10, "it leaves the pool")
-            assert "cut short" in server.log and nothing_is_held(server.metrics())
+            assert "cut short" in server.log, server.log
+            assert nothing_is_held(server.metrics())
             assert server.stop() == 0
 
 
