@@ -235,7 +235,7 @@ def _():
             wait_for(lambda s=server: cached(s, f"{time.monotonic()} " * 10) and
                      s.metrics()["tarn_pool_inert"] == 1, 10, "it leaves the pool")
             wait_for(lambda s=server: "cut short" in s.log, 10, "it says why")
-            assert nothing_is_held(server.metrics())
+            saves_retired(server)
             assert server.stop() == 0
 
 
