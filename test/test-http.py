@@ -159,6 +159,19 @@ def _():
         assert health.status == 200 and health.json == {"status": "ok"}
 
 
+@tap.case("the warm-up is counted apart: nothing else has moved when the server listens")
+def _():
+    with FakeServer() as server:
+        assert "warm-up: 8 tokens" in server.log
+        metrics = server.metrics()
+        assert metrics["tarn_warmup_requests_total"] == 1
+        moved = {name for name, value in metrics.items() if value != 0}
+        gauges = {'tarn_kv_pages{state="total"}', 'tarn_kv_pages{state="free"}'}
+        assert moved == gauges | {"tarn_warmup_requests_total"}, moved
+        assert server.complete("echo:first|")[0] == "first"
+        assert server.metrics()["tarn_warmup_requests_total"] == 1
+
+
 @tap.case("bad requests get errors in OpenAI's shape, with the right status")
 def _():
     with FakeServer("--ctx", "256") as server:

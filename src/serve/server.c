@@ -21,7 +21,13 @@
 #include "serve/pool.h"
 #include "serve/watch.h"
 
-enum { WATCH_TICK_MS = 5000, DRAIN_POLL_MS = 20, CLOSE_TIMEOUT_MS = 5000, SIZE_TEXT_BYTES = 32 };
+enum {
+    WATCH_TICK_MS = 5000,
+    DRAIN_POLL_MS = 20,
+    CLOSE_TIMEOUT_MS = 5000,
+    SIZE_TEXT_BYTES = 32,
+    WARM_UP_TOKENS = 8
+};
 
 struct server {
     const struct options *options;
@@ -203,12 +209,47 @@ static enum tarn_status threads_start(struct server *server)
     return TARN_OK;
 }
 
+static uint32_t warm_up_tokens(const struct engine_info *info)
+{
+    uint32_t most = WARM_UP_TOKENS;
+    most = info->page_tokens < most ? info->page_tokens : most;
+    return info->ctx_tokens < most ? info->ctx_tokens : most;
+}
+
+/* A few tokens on the first page, straight to the engine: neither pool nor scheduler see it. Brings
+ * weights and graphs in, and finds the number of threads that suits a busy machine, before a client
+ * has to wait for that. Outcomes: AGAIN, told to stop. */
+static enum tarn_status warm_up(struct server *server)
+{
+    const struct engine_info *info = engine_info_of(server->engine);
+    static const int32_t tokens[WARM_UP_TOKENS];
+    const uint32_t count = warm_up_tokens(info);
+    void *page = server->pages.base;
+    const struct engine_sequence parts[] = {
+        { .tokens = tokens, .token_count = count - 1, .pages = &page, .page_count = 1 },
+        { .tokens = tokens,
+          .token_count = 1,
+          .position = count - 1,
+          .pages = &page,
+          .page_count = 1,
+          .output_count = 1 },
+    };
+    const uint64_t start_ns = clock_now_ns();
+    engine_set_stop(server->engine, is_told_to_stop, NULL);
+    for (size_t i = count > 1 ? 0 : 1; i < LENGTH_OF(parts); i++)
+        TRY(engine_forward(server->engine, &parts[i], 1));
+    metric_add(METRIC_REQUESTS_WARMUP, 1);
+    log_info("warm-up: %u token%s in %.0f ms", count, text_plural(count),
+             (double)(clock_now_ns() - start_ns) / (double)NS_PER_MS);
+    return TARN_OK;
+}
+
 static enum tarn_status model_start(struct server *server)
 {
     TRY(engine_start(server));
     engine_narrate(server);
     TRY(pages_start(server));
-    return is_told_to_stop(NULL) ? TARN_AGAIN : TARN_OK;
+    return warm_up(server);
 }
 
 /* What can be wrong with address and pool is found out before the model is loaded, which may take
