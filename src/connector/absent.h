@@ -10,6 +10,8 @@
 
 #include "base/map.h"
 
+#define ABSENT_NS UINT64_C(15000000000)
+
 enum { ABSENT_MAX = 1024, ABSENT_KEY_BYTES = 20 };
 
 struct absent_entry {

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "codec/digest.h"
 #include "connector/abi.h"
 #include "connector/gate.h"
 #include "connector/leader.h"
@@ -21,6 +22,12 @@
 #include "os/clock.h"
 #include "store/local/pool.h"
 
+/* A rank has a load's whole time, and one deadline more for messages; who waits for the verdict,
+ * one more. */
+enum { RANK_DEADLINES = 5 };
+
+_Static_assert((int)GATE_RANKS_MAX == (int)LEADER_RANKS_MAX, "the leader hears all it lets in");
+
 #define INERT_AFTER_NS (60 * NS_PER_S)
 
 /* Everything of an open connector. */
@@ -33,8 +40,9 @@ struct core {
     struct leader leader;
     struct worker worker;
     struct wakeup wakeup;
-    uint32_t namespaces[LAYOUT_GROUPS_MAX];
+    uint32_t *namespaces; /* of every rank on the leader: one a group, rank by rank; else its own */
     struct probe probe;
+    uint64_t identity;
     uint64_t look_ns;        /* when to look at the store next */
     uint64_t inert_since_ns; /* lookups came, and no hit and no save */
     int64_t inert_lookups;
@@ -61,6 +69,7 @@ static void core_destroy(struct core *core)
     leader_deinit(&core->leader);
     layout_destroy(core->layout);
     probe_deinit(&core->probe);
+    mem_free(core->namespaces);
     if (core->wakeup.fd >= 0)
         wakeup_deinit(&core->wakeup);
     settings_deinit(&core->settings);
@@ -165,20 +174,66 @@ static enum tarn_status connector_open(const struct tarn_connector_options *opti
 
 /* ---- registration ---- */
 
+static bool is_leader(const struct core *core)
+{
+    return core->settings.rank == 0;
+}
+
+static bool has_several_ranks(const struct core *core)
+{
+    return core->settings.rank_count > 1;
+}
+
+/* Those of this rank, as the worker needs them. */
+static const uint32_t *own_namespaces(const struct core *core)
+{
+    return core->namespaces; /* the leader's rank is the first */
+}
+
+static enum tarn_status namespace_text(const struct core *core, uint32_t rank, uint32_t group,
+                                       char out_text[NAMESPACE_TEXT_BYTES_MAX + 1])
+{
+    const enum tarn_status printed =
+        settings_namespace(&core->settings, core->layout, rank, group, out_text);
+    if (printed != TARN_OK)
+        log_error("cache_prefix and model_key are too long for a key: %s/%s",
+                  core->settings.cache_prefix, core->settings.model_key);
+    return printed;
+}
+
+/* What the pages of all ranks mean: the first rank's namespaces, from which the others' follow. */
+static enum tarn_status identity_make(const struct core *core, uint64_t *out_identity)
+{
+    struct digest_stream stream;
+    struct tarn_digest digest;
+    digest_init(&stream);
+    for (uint32_t group = 0; group < core->layout->group_count; group++) {
+        char text[NAMESPACE_TEXT_BYTES_MAX + 1];
+        TRY(namespace_text(core, 0, group, text));
+        digest_update(&stream, text, strlen(text) + 1);
+    }
+    digest_finish(&stream, &digest);
+    memcpy(out_identity, digest.bytes, sizeof(*out_identity));
+    return TARN_OK;
+}
+
 static enum tarn_status namespaces_intern(struct core *core)
 {
-    for (size_t i = 0; i < core->layout->group_count; i++) {
-        char text[NAMESPACE_TEXT_BYTES_MAX + 1];
-        const enum tarn_status printed =
-            settings_namespace(&core->settings, core->layout, (uint32_t)i, text);
-        if (printed != TARN_OK) {
-            log_error("cache_prefix and model_key are too long for a key: %s/%s",
-                      core->settings.cache_prefix, core->settings.model_key);
-            return printed;
+    const uint32_t group_count = (uint32_t)core->layout->group_count;
+    const uint32_t first = core->settings.rank;
+    const uint32_t end = is_leader(core) ? core->settings.rank_count : first + 1;
+    core->namespaces = mem_alloc((size_t)(end - first) * group_count, sizeof(*core->namespaces));
+    if (!core->namespaces)
+        return TARN_NO_MEMORY;
+    for (uint32_t rank = first; rank < end; rank++) {
+        for (uint32_t group = 0; group < group_count; group++) {
+            char text[NAMESPACE_TEXT_BYTES_MAX + 1];
+            TRY(namespace_text(core, rank, group, text));
+            TRY(store_namespace(core->store, text,
+                                &core->namespaces[(rank - first) * group_count + group]));
         }
-        TRY(store_namespace(core->store, text, &core->namespaces[i]));
     }
-    return TARN_OK;
+    return identity_make(core, &core->identity);
 }
 
 static void leader_start(struct core *core)
@@ -186,7 +241,10 @@ static void leader_start(struct core *core)
     const struct settings *settings = &core->settings;
     const struct leader_config config = {
         .layout = core->layout,
-        .rank_count = 1,
+        .absent = &core->worker.absent,
+        .identity = core->identity,
+        .rank_deadline_ns = RANK_DEADLINES * settings->load_deadline_ns,
+        .rank_count = settings->rank_count,
         .request_count_max = settings->request_count_max,
         .request_tokens_max = settings->request_tokens_max,
         .loads = settings->role != TARN_ROLE_PRODUCER,
@@ -236,15 +294,18 @@ static enum tarn_status worker_start(struct core *core)
         .layout = core->layout,
         .placement = &core->placement,
         .device = &core->device,
-        .namespaces = core->namespaces,
+        .namespaces = own_namespaces(core),
         .wakeup = &core->wakeup,
-        .leader = &core->leader,
+        .leader = has_several_ranks(core) ? NULL : &core->leader,
+        .identity = core->identity,
         .rank = settings->rank,
+        .rank_count = settings->rank_count,
         .extra_bytes = settings_extra_bytes(settings, core->layout),
         .save_queue_pages_max = settings->save_queue_pages_max,
         .pinned_bytes_max = pinned_bytes_max(core),
         .load_bytes_per_step = settings->load_bytes_per_step,
         .load_deadline_ns = settings->load_deadline_ns,
+        .verdict_deadline_ns = (RANK_DEADLINES + 1) * settings->load_deadline_ns,
     };
     return worker_open(&core->worker, &config);
 }
@@ -255,7 +316,8 @@ static enum tarn_status probe_start(struct core *core)
         .store = core->store,
         .absent = &core->worker.absent,
         .namespaces = core->namespaces,
-        .group_count = core->layout->group_count,
+        .group_count = core->layout->group_count * core->settings.rank_count,
+        .layer_group_count = core->layout->group_count,
         .batch_pages = core->settings.batch_pages,
         .deadline_ns = core->settings.lookup_deadline_ns,
     };
@@ -268,8 +330,10 @@ static enum tarn_status core_register(struct core *core)
 {
     struct text line;
     TRY(namespaces_intern(core));
-    TRY(probe_start(core));
-    leader_start(core);
+    if (is_leader(core)) {
+        TRY(probe_start(core));
+        leader_start(core);
+    }
     TRY(placement_start(core));
     TRY(worker_start(core));
     text_init(&line, LOG_LINE_BYTES_MAX / 2);
@@ -291,7 +355,7 @@ static enum tarn_status connector_register(struct tarn_connector *connector,
     enum tarn_status status =
         layout_create(&desc, core->settings.format_fingerprint, reason, &core->layout);
     if (status == TARN_OK)
-        status = gate_check_layout(&desc, reason);
+        status = gate_check_layout(&desc, core->settings.rank_count, reason);
     if (status == TARN_INVALID || status == TARN_UNSUPPORTED)
         log_error("the layout is refused: %s", reason);
     if (status == TARN_OK)
@@ -303,6 +367,7 @@ static enum tarn_status connector_register(struct tarn_connector *connector,
         placement_close(&core->placement);
         leader_deinit(&core->leader);
         probe_deinit(&core->probe);
+        mem_free(TAKE(core->namespaces));
         layout_destroy(TAKE(core->layout));
     }
     return status;
@@ -310,30 +375,59 @@ static enum tarn_status connector_register(struct tarn_connector *connector,
 
 /* ---- every call ---- */
 
+/* With several ranks a page is retired when all say so: what the worker here says is one voice. */
+static void core_hear_worker(struct core *core, uint64_t now_ns)
+{
+    struct tarn_transfer unused[64];
+    struct wire_release release;
+    while (worker_transfers(&core->worker, unused, LENGTH_OF(unused)) == LENGTH_OF(unused))
+        ;
+    while (worker_take_release(&core->worker, &release))
+        leader_release(&core->leader, 0, &release, now_ns);
+}
+
 /* An open and registered connector that has taken in what its threads are done with. */
 static struct core *core_enter(const struct tarn_connector *connector)
 {
     struct core *core = handle_core(connector);
     if (!core || !core->layout)
         return NULL;
+    const uint64_t now_ns = clock_now_ns();
     wakeup_clear(&core->wakeup);
-    worker_collect(&core->worker, clock_now_ns());
+    worker_collect(&core->worker, now_ns);
+    if (is_leader(core) && has_several_ranks(core))
+        core_hear_worker(core, now_ns);
     return core;
+}
+
+static struct core *core_enter_leader(const struct tarn_connector *connector)
+{
+    struct core *core = core_enter(connector);
+    return core && is_leader(core) ? core : NULL;
 }
 
 /* Keep the descriptor readable while something is left to take. */
 static enum tarn_status core_leave(struct core *core, enum tarn_status status)
 {
-    if (worker_has_news(&core->worker) || !list_is_empty(&core->leader.ended))
+    if (worker_has_news(&core->worker) || (is_leader(core) && leader_has_news(&core->leader)))
         wakeup_signal(&core->wakeup);
     return status;
 }
 
-/* The metadata of a step that no load_start() took in is worth nothing any more. */
-static void core_settle_step(struct core *core)
+/* The last step's metadata, if no load_start() took it in. With one rank it is worth nothing any
+ * more; with several, others may have begun, and so do we. */
+static enum tarn_status core_settle_step(struct core *core)
 {
-    leader_step_lose(&core->leader);
-    worker_skip_step(&core->worker, core->leader.step_number);
+    if (!has_several_ranks(core)) {
+        leader_step_lose(&core->leader);
+        worker_skip_step(&core->worker, core->leader.step_number);
+        return TARN_OK;
+    }
+    if (core->worker.failure != TARN_OK || core->leader.failure != TARN_OK ||
+        core->worker.metadata_number >= core->leader.step_number)
+        return TARN_OK;
+    return worker_load_start(&core->worker, wire_buffer_bytes(&core->leader.metadata),
+                             clock_now_ns());
 }
 
 /* ---- leader ---- */
@@ -407,7 +501,7 @@ static enum tarn_status connector_lookup(struct tarn_connector *connector,
                                          const struct tarn_request *request,
                                          uint64_t computed_tokens, struct tarn_offer *out_offer)
 {
-    struct core *core = core_enter(connector);
+    struct core *core = core_enter_leader(connector);
     if (!core)
         return TARN_INVALID;
     return core_leave(core, core_lookup(core, request, computed_tokens, out_offer));
@@ -416,7 +510,7 @@ static enum tarn_status connector_lookup(struct tarn_connector *connector,
 static enum tarn_status connector_cancel(struct tarn_connector *connector, uint64_t id,
                                          uint64_t start, uint64_t end)
 {
-    struct core *core = core_enter(connector);
+    struct core *core = core_enter_leader(connector);
     return core ? core_leave(core, leader_cancel(&core->leader, id, start, end)) : TARN_INVALID;
 }
 
@@ -424,14 +518,16 @@ static enum tarn_status connector_step(struct tarn_connector *connector,
                                        const struct tarn_step *step,
                                        struct tarn_bytes *out_metadata)
 {
-    struct core *core = core_enter(connector);
+    struct core *core = core_enter_leader(connector);
     struct tarn_step known;
     if (!core)
         return TARN_INVALID;
     const enum tarn_status status = abi_copy(&known, sizeof(known), step);
     if (status != TARN_OK)
         return core_leave(core, status);
-    core_settle_step(core);
+    const enum tarn_status settled = core_settle_step(core);
+    if (settled != TARN_OK)
+        return core_leave(core, settled);
     core->worker.pages_short = known.pages_short != 0;
     return core_leave(core, leader_step(&core->leader, &known, clock_now_ns(), out_metadata));
 }
@@ -440,23 +536,28 @@ static enum tarn_status connector_verdict(struct tarn_connector *connector,
                                           const struct tarn_bytes *reports, size_t report_count,
                                           struct tarn_bytes *out_verdict)
 {
-    struct core *core = core_enter(connector);
+    struct core *core = core_enter_leader(connector);
     if (!core || (report_count && !reports))
         return TARN_INVALID;
-    return core_leave(core, leader_verdict(&core->leader, reports, report_count, out_verdict));
+    return core_leave(
+        core, leader_verdict(&core->leader, reports, report_count, clock_now_ns(), out_verdict));
 }
 
 static enum tarn_status connector_finished(struct tarn_connector *connector, uint64_t id,
                                            uint32_t *out_pending)
 {
-    struct core *core = core_enter(connector);
+    struct core *core = core_enter_leader(connector);
     if (!core)
         return TARN_INVALID;
     const struct leader_request *request = leader_find(&core->leader, id);
     if (!request || request->is_finished)
         return core_leave(core, TARN_INVALID);
-    core_settle_step(core);
-    worker_finish(&core->worker, id, clock_now_ns());
+    const enum tarn_status settled = core_settle_step(core);
+    if (settled != TARN_OK)
+        return core_leave(core, settled);
+    worker_finish(&core->worker, id, UINT64_MAX, clock_now_ns());
+    if (has_several_ranks(core))
+        core_hear_worker(core, clock_now_ns());
     return core_leave(core, leader_finished(&core->leader, id, out_pending));
 }
 
@@ -474,7 +575,7 @@ static void store_look(struct core *core)
 static enum tarn_status connector_retired(struct tarn_connector *connector, uint64_t *out_ids,
                                           size_t capacity, size_t *out_count)
 {
-    struct core *core = core_enter(connector);
+    struct core *core = core_enter_leader(connector);
     if (!core || (capacity && !out_ids))
         return TARN_INVALID;
     store_look(core);
@@ -484,10 +585,12 @@ static enum tarn_status connector_retired(struct tarn_connector *connector, uint
 
 static enum tarn_status connector_reset(struct tarn_connector *connector, uint64_t id)
 {
-    struct core *core = core_enter(connector);
+    struct core *core = core_enter_leader(connector);
     if (!core)
         return TARN_INVALID;
-    core_settle_step(core);
+    const enum tarn_status settled = core_settle_step(core);
+    if (settled != TARN_OK)
+        return core_leave(core, settled);
     return core_leave(core, leader_reset(&core->leader, id));
 }
 
@@ -544,8 +647,12 @@ static enum tarn_status connector_forward_done(struct tarn_connector *connector,
                                "for it: saves are dropped");
         status = TARN_UNSUPPORTED;
     }
-    return core_leave(
-        core, worker_forward_done(&core->worker, step_number, status, event, clock_now_ns()));
+    status = worker_forward_done(&core->worker, step_number, status, event, clock_now_ns());
+    if (status == TARN_OK && is_leader(core) && has_several_ranks(core)) {
+        leader_forward(&core->leader, step_number);
+        core_hear_worker(core, clock_now_ns());
+    }
+    return core_leave(core, status);
 }
 
 static enum tarn_status connector_transfers(struct tarn_connector *connector,
@@ -555,7 +662,9 @@ static enum tarn_status connector_transfers(struct tarn_connector *connector,
     struct core *core = core_enter(connector);
     if (!core || (capacity && !out))
         return TARN_INVALID;
-    *out_count = worker_transfers(&core->worker, out, capacity);
+    *out_count = is_leader(core) && has_several_ranks(core)
+                     ? leader_transfers(&core->leader, out, capacity)
+                     : worker_transfers(&core->worker, out, capacity);
     return core_leave(core, TARN_OK);
 }
 
@@ -566,6 +675,22 @@ static enum tarn_status connector_quiesce(struct tarn_connector *connector, cons
     if (!core || (count && !ids))
         return TARN_INVALID;
     return core_leave(core, worker_quiesce(&core->worker, ids, count, deadline_after(timeout_ms)));
+}
+
+/* Rank 0 tells all others by a verdict; another rank tells the leader by a report. */
+static enum tarn_status connector_end_ranks(struct tarn_connector *connector, enum tarn_status why,
+                                            struct tarn_bytes *out_message)
+{
+    struct core *core = core_enter(connector);
+    if (!core || !has_several_ranks(core) || why >= TARN_OK)
+        return TARN_INVALID;
+    if (is_leader(core)) {
+        leader_fail(&core->leader, why);
+        *out_message = leader_failure_verdict(&core->leader);
+        return core_leave(core, TARN_OK);
+    }
+    worker_fail(&core->worker, why, true, clock_now_ns());
+    return core_leave(core, worker_load_poll(&core->worker, 0, out_message));
 }
 
 static int connector_poll_fd(struct tarn_connector *connector)
@@ -614,6 +739,7 @@ const struct tarn_connector_ops *tarn_connector_ops(uint32_t abi_version)
         .quiesce = connector_quiesce,
         .poll_fd = connector_poll_fd,
         .close = connector_close,
+        .end_ranks = connector_end_ranks,
     };
     return abi_version == TARN_ABI_VERSION ? &ops : NULL;
 }

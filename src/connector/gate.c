@@ -79,10 +79,6 @@ static enum tarn_status parallel_check(const struct tarn_engine_desc *engine,
           "set it to 1, " WITHOUT_POOL },
         { engine->pipeline_parallel_size, "pipeline_parallel_size",
           "this is not tested, though nothing is known against it", "set it to 1, " WITHOUT_POOL },
-        { engine->tensor_parallel_size, "tensor_parallel_size",
-          "a pool on one host serves engines of one rank", "set it to 1, " WITHOUT_POOL },
-        { engine->world_size, "world_size", "a pool on one host serves engines of one rank",
-          "set it to 1, " WITHOUT_POOL },
         { engine->beam_width_max, "beam_width_max",
           "beams share pages and rewrite them while a save may read them",
           "set it to 1, " WITHOUT_POOL },
@@ -90,6 +86,30 @@ static enum tarn_status parallel_check(const struct tarn_engine_desc *engine,
     for (size_t i = 0; i < LENGTH_OF(rows); i++) {
         if (rows[i].value > 1)
             return refuse(reason, rows[i].option, rows[i].value, rows[i].why, rows[i].instead);
+    }
+    return TARN_OK;
+}
+
+/* What several ranks are, apart from what was refused above: each has its heads of every layer. */
+static enum tarn_status ranks_check(const struct tarn_engine_desc *engine,
+                                    char reason[GATE_REASON_BYTES])
+{
+    const uint32_t world_size = engine->world_size ? engine->world_size : 1;
+    const uint32_t tensor_size = engine->tensor_parallel_size ? engine->tensor_parallel_size : 1;
+    if (world_size > GATE_RANKS_MAX)
+        return refuse(reason, "world_size", world_size, "a leader hears at most 64 ranks",
+                      "set it to 64 or less, " WITHOUT_POOL);
+    if (tensor_size != world_size)
+        return refuse(reason, "tensor_parallel_size", tensor_size,
+                      "world_size is another number, so that it is not known what a rank's pages "
+                      "hold",
+                      "set both to the number of ranks, " WITHOUT_POOL);
+    if (engine->rank >= world_size) {
+        (void)snprintf(reason, GATE_REASON_BYTES,
+                       "rank is %" PRIu32 ", and world_size %" PRIu32
+                       ": ranks count from 0; set rank below world_size",
+                       engine->rank, world_size);
+        return TARN_INVALID;
     }
     return TARN_OK;
 }
@@ -122,13 +142,19 @@ enum tarn_status gate_check_engine(const struct tarn_engine_desc *engine, bool p
     }
     TRY(flags_check(engine, out_reason));
     TRY(parallel_check(engine, out_reason));
+    TRY(ranks_check(engine, out_reason));
     TRY(windows_check(engine->format->window_tokens, out_reason));
     return tier_check(engine, pool_is_named, out_reason);
 }
 
-enum tarn_status gate_check_layout(const struct tarn_layout *layout,
+enum tarn_status gate_check_layout(const struct tarn_layout *layout, uint32_t rank_count,
                                    char out_reason[GATE_REASON_BYTES])
 {
+    if (rank_count > 1 && layout->page_form == TARN_PAGES_BY_ADDRESS)
+        return refuse(out_reason, "page_form (TARN_PAGES_BY_ADDRESS)", layout->page_form,
+                      "the leader names pages for all ranks, and an address means nothing in "
+                      "another process",
+                      "name pages by slot, " WITHOUT_POOL);
     for (size_t i = 0; i < layout->group_count; i++)
         TRY(windows_check(layout->groups[i].window_tokens, out_reason));
     return TARN_OK;

@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 
-enum { GATE_REASON_BYTES = 512 };
+enum { GATE_REASON_BYTES = 512, GATE_RANKS_MAX = 64 };
 
 /* `engine` is complete. UNSUPPORTED: refused; INVALID: something mandatory is missing. Either way
  * `out_reason` has one sentence. pool_is_named: by the user, not this host's default. */
@@ -17,8 +17,8 @@ NODISCARD enum tarn_status gate_check_engine(const struct tarn_engine_desc *engi
                                              bool pool_is_named,
                                              char out_reason[GATE_REASON_BYTES]);
 
-/* Of a layout that has been checked. */
-NODISCARD enum tarn_status gate_check_layout(const struct tarn_layout *layout,
+/* Of a layout that has been checked, on each of so many ranks. */
+NODISCARD enum tarn_status gate_check_layout(const struct tarn_layout *layout, uint32_t rank_count,
                                              char out_reason[GATE_REASON_BYTES]);
 
 #endif

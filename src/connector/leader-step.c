@@ -134,19 +134,29 @@ static enum tarn_status pages_reserve(const struct leader *leader, struct leader
     return TARN_OK;
 }
 
+struct step_size {
+    size_t message_bytes;
+    size_t block_count; /* to be loaded or saved */
+};
+
 /* Room for everything that part_apply() will do, so that it cannot fail. */
 static enum tarn_status part_reserve(struct leader *leader, struct leader_request *request,
-                                     const struct tarn_step_request *part, size_t *message_bytes)
+                                     const struct tarn_step_request *part, struct step_size *size)
 {
     TRY(tokens_reserve(request, request->token_count + part->token_count));
     TRY(chain_reserve(&request->chain, request->token_count + part->token_count));
     TRY(pages_reserve(leader, request,
                       part->block_count ? part->first_block + part->block_count : 0));
-    if (part->load)
-        *message_bytes += wire_load_bytes(leader_shape(leader), request->offer_count);
+    if (part->load) {
+        size->message_bytes += wire_load_bytes(leader_shape(leader), request->offer_count);
+        size->block_count += request->offer_count;
+    }
     const uint64_t complete = blocks_complete(leader, request, part);
-    if (complete > request->saved_blocks)
-        *message_bytes += wire_save_bytes(leader_shape(leader), complete - request->saved_blocks);
+    if (complete > request->saved_blocks) {
+        const uint64_t save_count = complete - request->saved_blocks;
+        size->message_bytes += wire_save_bytes(leader_shape(leader), save_count);
+        size->block_count += save_count;
+    }
     return TARN_OK;
 }
 
@@ -191,15 +201,34 @@ static void block_write(const struct leader *leader, const struct leader_request
                    request->tokens + block * tokens_per_block, tokens_per_block);
 }
 
-static void load_write(struct leader *leader, struct leader_request *request,
+/* Until every rank has let go of its page of the block. */
+static void block_hold(struct leader *leader, const struct leader_request *request, uint64_t block,
+                       enum tarn_transfer_kind kind)
+{
+    const uint32_t group_count = groups_of(leader);
+    struct hold_key key = {
+        .id = request->id, .step_number = leader->step_number, .block = block, .kind = kind
+    };
+    if (leader->config.rank_count == 1)
+        return;
+    for (key.group = 0; key.group < group_count; key.group++)
+        holds_add(&leader->holds, &key, request->pages[block * group_count + key.group]);
+}
+
+static void load_write(struct leader *leader, struct leader_request *request, uint64_t now_ns,
                        struct wire_writer *writer)
 {
     const uint32_t group_count = groups_of(leader);
     const uint64_t end = request->offer_first + request->offer_count;
     wire_add_load(writer, request->id, request->offer_first, (uint32_t)request->offer_count);
-    for (uint64_t block = request->offer_first; block < end; block++)
+    for (uint64_t block = request->offer_first; block < end; block++) {
         block_write(leader, request, block, writer);
+        block_hold(leader, request, block, TARN_TRANSFER_LOAD);
+    }
     request->state = LEADER_LOADING;
+    list_push_back(&leader->loading, &request->loading);
+    request->load_step = leader->step_number;
+    request->load_due_ns = now_ns + leader->config.rank_deadline_ns;
     request->ranks_reported = 0;
     request->good_count = request->offer_count;
     request->load_status = TARN_OK;
@@ -232,13 +261,16 @@ static void saves_write(struct leader *leader, struct leader_request *request,
         const uint64_t block = request->saved_blocks++;
         wire_add_save(writer, request->id, block);
         block_write(leader, request, block, writer);
+        block_hold(leader, request, block, TARN_TRANSFER_SAVE);
         request->transfer_count += groups_of(leader);
     }
 }
 
 static enum tarn_status step_check(struct leader *leader, const struct tarn_step *step)
 {
-    size_t message_bytes = wire_header_bytes();
+    struct step_size size = { .message_bytes = WIRE_HEADER_BYTES };
+    if (leader->failure != TARN_OK)
+        return leader->failure;
     if (step->number <= leader->step_number || (step->request_count && !step->requests))
         return TARN_INVALID;
     leader->attempt++;
@@ -247,26 +279,34 @@ static enum tarn_status step_check(struct leader *leader, const struct tarn_step
         struct leader_request *request = leader_find(leader, part->id);
         TRY(part_check(leader, request, part));
         request->attempt = leader->attempt;
-        TRY(part_reserve(leader, request, part, &message_bytes));
+        TRY(part_reserve(leader, request, part, &size));
     }
-    return wire_buffer_reserve(&leader->metadata, message_bytes);
+    if (leader->config.rank_count > 1)
+        TRY(holds_reserve(&leader->holds, size.block_count * groups_of(leader)));
+    return wire_buffer_reserve(&leader->metadata, size.message_bytes);
 }
 
 enum tarn_status leader_step(struct leader *leader, const struct tarn_step *step, uint64_t now_ns,
                              struct tarn_bytes *out_metadata)
 {
     TRY(step_check(leader, step));
+    const struct wire_head head = {
+        .kind = WIRE_METADATA,
+        .number = step->number,
+        .previous = leader->step_number,
+        .verdict = leader->verdict_number,
+    };
     struct wire_writer writer = wire_begin(&leader->metadata, leader_shape(leader));
+    leader->step_number = step->number;
     for (size_t i = 0; i < step->request_count; i++) {
         struct leader_request *request = leader_find(leader, step->requests[i].id);
         part_apply(leader, request, &step->requests[i]);
         if (step->requests[i].load)
-            load_write(leader, request, &writer);
+            load_write(leader, request, now_ns, &writer);
     }
     for (size_t i = 0; i < step->request_count && now_ns >= leader->save_resume_ns; i++)
         saves_write(leader, leader_find(leader, step->requests[i].id), &step->requests[i], &writer);
-    leader->step_number = step->number;
-    wire_end(&writer, WIRE_METADATA, step->number, 0);
+    wire_end(&writer, &head);
     *out_metadata = wire_buffer_bytes(&leader->metadata);
     return TARN_OK;
 }
@@ -308,6 +348,7 @@ static void save_lose(struct leader *leader, struct wire_reader *reader)
 void leader_step_lose(struct leader *leader)
 {
     struct wire_reader reader;
+    ASSERT(leader->config.rank_count == 1);
     if (leader->accepted_number >= leader->step_number)
         return;
     const enum tarn_status opened = wire_open(wire_buffer_bytes(&leader->metadata), WIRE_METADATA,

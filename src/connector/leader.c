@@ -15,6 +15,9 @@ void leader_init(struct leader *leader, const struct leader_config *config)
     *leader = (struct leader){ .config = *config };
     map_init(&leader->requests, sizeof(uint64_t));
     list_init(&leader->ended);
+    list_init(&leader->loading);
+    holds_init(&leader->holds, config->rank_count);
+    ring_init(&leader->farewells, sizeof(struct wire_ended));
 }
 
 void leader_drop_offer(struct leader_request *request)
@@ -24,6 +27,7 @@ void leader_drop_offer(struct leader_request *request)
     request->lease_count = 0;
     request->offer_count = 0;
     request->state = LEADER_IDLE;
+    list_remove(&request->loading);
 }
 
 struct wire_shape leader_shape(const struct leader *leader)
@@ -33,7 +37,13 @@ struct wire_shape leader_shape(const struct leader *leader)
         .group_count = (uint32_t)layout->group_count,
         .extra_bytes =
             leader->config.verify_tokens ? wire_extra_bytes(layout->tokens_per_block) : 0,
+        .identity = leader->config.identity,
     };
+}
+
+struct wire_shape leader_list_shape(const struct leader *leader)
+{
+    return (struct wire_shape){ .identity = leader->config.identity };
 }
 
 static void request_destroy(struct leader_request *request)
@@ -58,6 +68,8 @@ void leader_deinit(struct leader *leader)
     for (void *request; (request = map_next(&leader->requests, &position)) != NULL;)
         request_destroy(request);
     map_deinit(&leader->requests);
+    holds_deinit(&leader->holds);
+    ring_deinit(&leader->farewells);
     wire_buffer_deinit(&leader->metadata);
     wire_buffer_deinit(&leader->verdict);
     *leader = (struct leader){ 0 };
@@ -102,8 +114,11 @@ static enum tarn_status request_create(struct leader *leader, const struct tarn_
         return TARN_NO_MEMORY;
     made->id = request->id;
     list_init(&made->link);
+    list_init(&made->loading);
     TRY(chain_init(&made->chain, request->scope, leader->config.layout->tokens_per_block));
     TRY(request_fill(made, request));
+    /* Each request takes its farewell at most once. */
+    TRY(ring_reserve(&leader->farewells, leader->farewells.count + leader->requests.count + 1));
     TRY(map_set(&leader->requests, &made->id, made));
     leader->live_count++;
     *out_request = TAKE(made);
@@ -166,6 +181,8 @@ enum tarn_status leader_ask(struct leader *leader, const struct tarn_request *re
 {
     const uint32_t tokens_per_block = leader->config.layout->tokens_per_block;
     struct leader_request *known;
+    if (leader->failure != TARN_OK)
+        return leader->failure;
     if (request->token_count > leader->config.request_tokens_max ||
         (request->token_count && !request->tokens) || computed_tokens > request->token_count)
         return TARN_INVALID;
@@ -246,6 +263,10 @@ enum tarn_status leader_finished(struct leader *leader, uint64_t id, uint32_t *o
     struct leader_request *request = leader_find(leader, id);
     if (!request || request->is_finished)
         return TARN_INVALID;
+    const struct wire_ended farewell = { .id = id, .step_number = leader->step_number };
+    if (leader->config.rank_count > 1 &&
+        (request->state == LEADER_LOADING || request->transfer_count))
+        ring_push(&leader->farewells, &farewell);
     leader_drop_offer(request);
     *out_pending = request->transfer_count != 0;
     if (request->transfer_count == 0) {
@@ -309,96 +330,4 @@ void leader_page_released(struct leader *leader, uint64_t id)
     request->transfer_count--;
     if (request->is_finished && request->transfer_count == 0)
         list_push_back(&leader->ended, &request->link);
-}
-
-/* One rank's word on a load; the last one ends it, and `verdict` gets an item. */
-static void leader_take_report(struct leader *leader, uint32_t rank, const struct tarn_loaded *item,
-                               struct wire_writer *verdict)
-{
-    struct leader_request *request = leader_find(leader, item->id);
-    if (!request || request->is_finished || request->state != LEADER_LOADING ||
-        item->first_block != request->offer_first || item->asked_count != request->offer_count)
-        return;
-    if (item->block_count < request->good_count) {
-        request->good_count = item->block_count;
-        request->load_status = item->status;
-    }
-    request->ranks_reported |= UINT64_C(1) << rank;
-    if (__builtin_popcountll(request->ranks_reported) < (int)leader->config.rank_count)
-        return;
-
-    const bool is_short = request->good_count < request->offer_count;
-    const uint64_t good_end = request->offer_first + request->good_count;
-    const uint64_t good_token = good_end * leader->config.layout->tokens_per_block;
-    if (is_short) {
-        request->computed = request->computed_before_load;
-        request->scheduled = 0;
-        request->saved_blocks = request->saved_before_load;
-    }
-    if (request->good_count && request->computed < good_token)
-        request->computed = good_token;
-    if (request->good_count && request->saved_blocks < good_end)
-        request->saved_blocks = good_end;
-    const bool is_fatal = is_short && leader->config.fail_short;
-    const struct tarn_loaded result = {
-        .id = item->id,
-        .first_block = item->first_block,
-        .block_count = request->good_count,
-        .asked_count = item->asked_count,
-        .status = is_fatal ? request->load_status : TARN_OK,
-    };
-    leader_drop_offer(request);
-    wire_add_item(verdict, &result);
-}
-
-static enum tarn_status leader_check_report(const struct leader *leader, struct tarn_bytes bytes,
-                                            struct wire_reader *out_reader)
-{
-    struct wire_reader check;
-    TRY(wire_open(bytes, WIRE_REPORT, WIRE_NO_BLOCKS, &check));
-    *out_reader = check;
-    if (check.rank >= leader->config.rank_count)
-        return TARN_CORRUPT;
-    if (check.number <= leader->report_numbers[check.rank])
-        return TARN_STALE;
-    for (uint32_t i = 0; i < check.counts[0]; i++) {
-        struct tarn_loaded item;
-        wire_next_item(&check, &item);
-        if (item.block_count > item.asked_count)
-            return TARN_CORRUPT;
-    }
-    return TARN_OK;
-}
-
-enum tarn_status leader_verdict(struct leader *leader, const struct tarn_bytes *reports,
-                                size_t report_count, struct tarn_bytes *out_verdict)
-{
-    struct wire_reader reader;
-    size_t item_count = 0;
-    for (size_t i = 0; i < report_count; i++) {
-        if (reports[i].size_bytes == 0)
-            continue;
-        TRY(leader_check_report(leader, reports[i], &reader));
-        item_count += reader.counts[0];
-    }
-    TRY(wire_buffer_reserve(&leader->verdict, wire_header_bytes() + wire_items_bytes(item_count)));
-
-    struct wire_writer verdict = wire_begin(&leader->verdict, WIRE_NO_BLOCKS);
-    for (size_t i = 0; i < report_count; i++) {
-        if (reports[i].size_bytes == 0)
-            continue;
-        if (leader_check_report(leader, reports[i], &reader) != TARN_OK)
-            continue; /* the same one twice */
-        leader->report_numbers[reader.rank] = reader.number;
-        for (uint32_t j = 0; j < reader.counts[0]; j++) {
-            struct tarn_loaded item;
-            wire_next_item(&reader, &item);
-            leader_take_report(leader, reader.rank, &item, &verdict);
-        }
-    }
-    if (verdict.counts[0] == 0)
-        return TARN_AGAIN;
-    wire_end(&verdict, WIRE_VERDICT, ++leader->verdict_number, 0);
-    *out_verdict = wire_buffer_bytes(&leader->verdict);
-    return TARN_OK;
 }

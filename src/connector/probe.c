@@ -12,7 +12,7 @@ enum tarn_status probe_init(struct probe *probe, const struct probe *config, uin
     const uint64_t share = blocks_max * config->group_count / LEADER_LEASES_MAX + 1;
     const uint64_t batch = share > config->batch_pages ? share : config->batch_pages;
     *probe = *config;
-    ASSERT(probe->group_count > 0);
+    ASSERT(probe->group_count > 0 && probe->layer_group_count > 0);
     probe->keys = mem_alloc((size_t)batch + probe->group_count, sizeof(*probe->keys));
     return probe->keys ? TARN_OK : TARN_NO_MEMORY;
 }
@@ -32,7 +32,8 @@ static size_t probe_keys(struct probe *probe, const struct leader_probe *asked, 
     for (size_t i = 0; i < block_count; i++) {
         for (uint32_t group = 0; group < group_count; group++) {
             const struct tarn_digest *digest = &asked->digests[block + i];
-            if (absent_has(probe->absent, digest, group, now_ns))
+            if (absent_has(probe->absent, digest, group % (uint32_t)probe->layer_group_count,
+                           now_ns))
                 return i;
             probe->keys[i * group_count + group] = (struct store_key){
                 .digest = *digest,

@@ -2,8 +2,9 @@
 /*
  * probe.h - asks the store how many blocks of a prompt it holds, from the first on without a gap.
  *
- * Batch by batch, block by block with all layer groups of a block together, under a deadline. A
- * batch that fails, or whose answer comes late, is a miss, counted and warned about. The loop's.
+ * Batch by batch, block by block with all layer groups of a block on all ranks together, under a
+ * deadline. A batch that fails, or whose answer comes late, is a miss, counted and warned about.
+ * The loop's.
  */
 #ifndef CONNECTOR_PROBE_H
 #define CONNECTOR_PROBE_H
@@ -15,8 +16,9 @@
 struct probe {
     struct store *store;
     const struct absent *absent;
-    const uint32_t *namespaces; /* one a group */
-    size_t group_count;
+    const uint32_t *namespaces; /* one a group, rank by rank */
+    size_t group_count;         /* on all ranks together */
+    size_t layer_group_count;   /* on one of them */
     size_t batch_pages;
     uint64_t deadline_ns;   /* from the start of a probe */
     struct store_key *keys; /* owned; of one batch */

@@ -130,11 +130,8 @@ static enum tarn_status engine_take(struct settings *settings,
     TRY(number_take("request_tokens_max", known.request_tokens_max, 1 << 20, SETTINGS_TOKENS_MAX,
                     &settings->request_tokens_max));
     settings->rank = known.rank;
+    settings->rank_count = known.world_size ? known.world_size : 1;
     settings->can_rewind = (known.flags & TARN_ENGINE_CAN_REWIND) != 0;
-    if (known.rank != 0) {
-        log_error("rank is %" PRIu32 " in a world of one", known.rank);
-        return TARN_INVALID;
-    }
     return TARN_OK;
 }
 
@@ -177,11 +174,12 @@ uint32_t settings_extra_bytes(const struct settings *settings, const struct layo
 }
 
 enum tarn_status settings_namespace(const struct settings *settings, const struct layout *layout,
-                                    uint32_t group, char out_text[NAMESPACE_TEXT_BYTES_MAX + 1])
+                                    uint32_t rank, uint32_t group,
+                                    char out_text[NAMESPACE_TEXT_BYTES_MAX + 1])
 {
     struct key_namespace space = {
-        .world = 1,
-        .rank = settings->rank,
+        .world = settings->rank_count,
+        .rank = rank,
         .group = group,
         .tokens_per_block = layout->tokens_per_block,
         .page_bytes = layout->groups[group].page_bytes + settings_extra_bytes(settings, layout),

@@ -34,6 +34,7 @@ struct settings {
     uint32_t batch_pages;
     uint32_t save_queue_pages_max;
     uint32_t rank;
+    uint32_t rank_count;
     uint32_t request_count_max;
     uint32_t request_tokens_max;
     bool save_generated;
@@ -51,9 +52,11 @@ void settings_deinit(struct settings *settings); /* zeroed is fine */
 /* What is stored behind each page to be compared when it is loaded: 0 unless verify_tokens. */
 uint32_t settings_extra_bytes(const struct settings *settings, const struct layout *layout);
 
-/* The namespace of a group's pages. INVALID: too long. */
+/* The namespace of a group's pages on a rank: of the same layout, for all ranks have the same.
+ * INVALID: too long. */
 NODISCARD enum tarn_status settings_namespace(const struct settings *settings,
-                                              const struct layout *layout, uint32_t group,
+                                              const struct layout *layout, uint32_t rank,
+                                              uint32_t group,
                                               char out_text[NAMESPACE_TEXT_BYTES_MAX + 1]);
 
 #endif

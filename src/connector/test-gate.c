@@ -61,10 +61,10 @@ static void a_sliding_window_is_refused(void **state)
             "a model without sliding-window layers");
     const struct tarn_group groups[] = { { .id = 0 }, { .id = 1, .window_tokens = 1024 } };
     const struct tarn_layout layout = { .groups = groups, .group_count = 2 };
-    assert_int_equal(gate_check_layout(&layout, reason), TARN_UNSUPPORTED);
+    assert_int_equal(gate_check_layout(&layout, 1, reason), TARN_UNSUPPORTED);
     assert_non_null(strstr(reason, "is 1024"));
     const struct tarn_layout plain = { .groups = groups, .group_count = 1 };
-    assert_int_equal(gate_check_layout(&plain, reason), TARN_OK);
+    assert_int_equal(gate_check_layout(&plain, 1, reason), TARN_OK);
 }
 
 static void block_reuse_off_is_refused(void **state)
@@ -115,10 +115,37 @@ static void what_is_not_in_pages_or_split_otherwise_is_refused(void **state)
     refused("context_parallel_size is 2", "slice of a sequence", "set it to 1");
     engine.pipeline_parallel_size = 2;
     refused("pipeline_parallel_size is 2", "not tested", "set it to 1");
+}
+
+/* Ranks that share every layer's heads pass; what else they may be is not known, and refused. */
+static void ranks_are_tensor_parallel_and_numbered(void **state)
+{
+    (void)state;
+    engine.world_size = engine.tensor_parallel_size = 4;
+    engine.rank = 3;
+    passes();
     engine.tensor_parallel_size = 2;
-    refused("tensor_parallel_size is 2", "one rank", "set it to 1");
+    refused("tensor_parallel_size is 2", "not known what a rank's pages", "set both");
     engine.world_size = 2;
-    refused("world_size is 2", "one rank", "set it to 1");
+    refused("tensor_parallel_size is 1", "not known what a rank's pages", "set both");
+    engine.world_size = engine.tensor_parallel_size = 65;
+    refused("world_size is 65", "at most 64", "set it to 64");
+    engine.rank = 1;
+    assert_int_equal(gate_check_engine(&engine, true, reason), TARN_INVALID);
+    assert_non_null(strstr(reason, "rank is 1, and world_size 1"));
+}
+
+static void pages_by_address_are_refused_with_several_ranks(void **state)
+{
+    (void)state;
+    const struct tarn_group group = { .id = 0 };
+    const struct tarn_layout layout = { .groups = &group,
+                                        .group_count = 1,
+                                        .page_form = TARN_PAGES_BY_ADDRESS };
+    assert_int_equal(gate_check_layout(&layout, 1, reason), TARN_OK);
+    assert_int_equal(gate_check_layout(&layout, 2, reason), TARN_UNSUPPORTED);
+    assert_non_null(strstr(reason, "page_form"));
+    assert_non_null(strstr(reason, "by slot"));
 }
 
 /* A page without the identity of its weights is nobody's. */
@@ -144,6 +171,8 @@ int main(void)
         cmocka_unit_test_setup(a_lower_tier_and_a_pool_exclude_each_other, setup),
         cmocka_unit_test_setup(preemption_without_quiesce_is_refused, setup),
         cmocka_unit_test_setup(what_is_not_in_pages_or_split_otherwise_is_refused, setup),
+        cmocka_unit_test_setup(ranks_are_tensor_parallel_and_numbered, setup),
+        cmocka_unit_test_setup(pages_by_address_are_refused_with_several_ranks, setup),
         cmocka_unit_test_setup(an_engine_without_model_key_or_format_is_refused, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,182 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "connector/leader.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "lib/fault.h"
-#include "os/clock.h"
-
-/* Blocks of 4 tokens, two layer groups, 64 slots each; slot of block b: 10 + b, and 30 + b. */
-enum { T = 4, GROUPS = 2, TOKENS = 200, SLOTS = 64 };
-
-static struct layout *layout;
-static struct leader leader;
-static struct leader_config config;
-static int32_t tokens[TOKENS];
-static uint64_t step_number;
-static size_t leases_held;
-
-static void lease_release(struct store_lease *lease)
-{
-    (void)lease;
-    leases_held--;
-}
-
-static const struct store_ops lease_ops = { .lease_release = lease_release };
-static struct store lease_store = { .ops = &lease_ops };
-static struct store_lease one_lease = { .store = &lease_store };
-
-static int setup(void **state)
-{
-    (void)state;
-    static const struct tarn_region regions[GROUPS] = { { 4096, 64, 64, SLOTS, NULL, 0 },
-                                                        { 65536, 32, 32, SLOTS, NULL, 0 } };
-    const struct tarn_group groups[GROUPS] = { { 0, 0, NULL, 0, &regions[0], 1 },
-                                               { 1, 0, NULL, 0, &regions[1], 1 } };
-    const struct tarn_layout desc = { sizeof(desc), T, TARN_PAGES_BY_SLOT, groups, GROUPS, NULL, 0,
-                                      NULL };
-    char reason[LAYOUT_REASON_BYTES];
-    if (layout_create(&desc, 1, reason, &layout) != TARN_OK)
-        return -1;
-    for (int32_t i = 0; i < TOKENS; i++)
-        tokens[i] = i;
-    config = (struct leader_config){ .layout = layout,
-                                     .rank_count = 1,
-                                     .request_count_max = 8,
-                                     .request_tokens_max = TOKENS,
-                                     .loads = true,
-                                     .saves = true,
-                                     .save_generated = true };
-    leader_init(&leader, &config);
-    step_number = 0;
-    leases_held = 0;
-    return 0;
-}
-
-static void restart(void)
-{
-    leader_deinit(&leader);
-    leader_init(&leader, &config);
-    step_number = 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    leader_deinit(&leader);
-    layout_destroy(layout);
-    return leases_held == 0 ? 0 : -1;
-}
-
-static struct tarn_request request_of(uint64_t id, size_t token_count)
-{
-    return (struct tarn_request){
-        .size = sizeof(struct tarn_request), .id = id, .tokens = tokens, .token_count = token_count
-    };
-}
-
-/* Ask for a prompt; `found` blocks of what was asked for are there. */
-static enum tarn_status ask(uint64_t id, size_t token_count, uint64_t computed, uint64_t found,
-                            struct tarn_offer *out_offer)
-{
-    const struct tarn_request request = request_of(id, token_count);
-    struct store_lease *lease = &one_lease;
-    struct leader_probe probe;
-    enum leader_decline decline;
-    const enum tarn_status status = leader_ask(&leader, &request, computed, &probe, &decline);
-    if (status != TARN_OK)
-        return status;
-    if (found > probe.block_count)
-        found = probe.block_count;
-    leases_held++;
-    return leader_offer(&leader, &probe, found, &lease, 1, out_offer);
-}
-
-static enum leader_decline declined(const struct tarn_request *request, uint64_t computed)
-{
-    struct leader_probe probe;
-    enum leader_decline decline = LEADER_DECLINE_NONE;
-    assert_int_equal(leader_ask(&leader, request, computed, &probe, &decline), TARN_MISS);
-    return decline;
-}
-
-static const tarn_page slots[GROUPS][40] = {
-    { 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29 },
-    { 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49 },
-};
-static const tarn_page *const pages[GROUPS] = { slots[0], slots[1] };
-
-/* A step of one request; the pages of all 20 blocks are told with the first. */
-static enum tarn_status step(struct tarn_step_request part, struct wire_reader *out_reader)
-{
-    const struct tarn_step one = {
-        .size = sizeof(one), .number = step_number + 1, .requests = &part, .request_count = 1
-    };
-    struct tarn_bytes metadata;
-    TRY(leader_step(&leader, &one, 1000 * NS_PER_S, &metadata));
-    step_number++;
-    assert_int_equal(wire_open(metadata, WIRE_METADATA, leader_shape(&leader), out_reader),
-                     TARN_OK);
-    assert_int_equal(out_reader->number, step_number);
-    return TARN_OK;
-}
-
-static struct tarn_step_request with_pages(struct tarn_step_request part)
-{
-    part.pages = pages;
-    part.block_count = 20;
-    return part;
-}
-
-/* The step saves exactly blocks [first, end) of request `id`. */
-static void saves(struct wire_reader reader, uint64_t id, uint64_t first, uint64_t end)
-{
-    assert_int_equal(reader.counts[0], 0);
-    assert_int_equal(reader.counts[1], end - first);
-    for (uint64_t block = first; block < end; block++) {
-        uint64_t found_id;
-        uint64_t found;
-        struct wire_block wire;
-        wire_next_save(&reader, &found_id, &found);
-        wire_next_block(&reader, &wire);
-        assert_int_equal(found_id, id);
-        assert_int_equal(found, block);
-        assert_int_equal(wire.pages[0], 10 + block);
-        assert_int_equal(wire.pages[1], 30 + block);
-    }
-}
-
-/* A worker's report on a load, and what the leader makes of it. */
-static enum tarn_status judge(uint64_t number, uint32_t rank, const struct tarn_loaded *report,
-                              struct tarn_loaded *out_loaded)
-{
-    struct wire_buffer buffer = { .data = NULL };
-    struct tarn_bytes verdict;
-    struct wire_reader reader;
-    assert_int_equal(wire_buffer_reserve(&buffer, 1000), TARN_OK);
-    struct wire_writer writer = wire_begin(&buffer, WIRE_NO_BLOCKS);
-    wire_add_item(&writer, report);
-    wire_end(&writer, WIRE_REPORT, number, rank);
-    const struct tarn_bytes bytes = wire_buffer_bytes(&buffer);
-    const enum tarn_status status = leader_verdict(&leader, &bytes, 1, &verdict);
-    if (status == TARN_OK) {
-        assert_int_equal(wire_open(verdict, WIRE_VERDICT, WIRE_NO_BLOCKS, &reader), TARN_OK);
-        assert_int_equal(reader.counts[0], 1);
-        wire_next_item(&reader, out_loaded);
-    }
-    wire_buffer_deinit(&buffer);
-    return status;
-}
-
-static void pages_are_released(uint64_t id, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        leader_page_released(&leader, id);
-}
+#include "connector/test-leader.h"
 
 /* ---- lookup ---- */
 
@@ -681,7 +504,7 @@ static void nothing_is_saved_for_a_while_after_the_store_failed(void **state)
     (void)state;
     struct tarn_offer offer;
     struct wire_reader reader;
-    const uint64_t now_ns = 1000 * NS_PER_S; /* as step() passes it */
+    now_ns = 2000 * NS_PER_S;
     assert_int_equal(ask(1, 40, 0, 0, &offer), TARN_MISS);
     assert_int_equal(
         step(with_pages((struct tarn_step_request){ .id = 1, .scheduled_tokens = 8 }), &reader),
@@ -753,30 +576,6 @@ static void a_load_that_must_not_fall_short_says_what_ended_it(void **state)
                      TARN_OK);
     assert_int_equal(judge(1, 0, &loaded, &loaded), TARN_OK);
     assert_int_equal(loaded.status, TARN_CORRUPT);
-    pages_are_released(1, 10);
-}
-
-/* A block counts only with all its groups, on all ranks. */
-static void the_verdict_is_the_least_of_all_ranks(void **state)
-{
-    (void)state;
-    struct tarn_offer offer;
-    struct wire_reader reader;
-    struct tarn_loaded all = { .id = 1, .block_count = 5, .asked_count = 5 };
-    struct tarn_loaded some = { .id = 1, .block_count = 3, .asked_count = 5, .status = TARN_MISS };
-    struct tarn_loaded result;
-    config.rank_count = 3;
-    restart();
-    assert_int_equal(ask(1, 40, 0, 5, &offer), TARN_OK);
-    assert_int_equal(step(with_pages((struct tarn_step_request){ .id = 1, .load = 1 }), &reader),
-                     TARN_OK);
-    assert_int_equal(judge(1, 0, &all, &result), TARN_AGAIN);
-    assert_int_equal(judge(1, 2, &some, &result), TARN_AGAIN);
-    assert_int_equal(judge(1, 2, &all, &result), TARN_STALE);
-    assert_int_equal(judge(1, 3, &all, &result), TARN_CORRUPT); /* no such rank */
-    assert_int_equal(judge(1, 1, &all, &result), TARN_OK);
-    assert_int_equal(result.block_count, 3);
-    assert_int_equal(result.asked_count, 5);
     pages_are_released(1, 10);
 }
 
@@ -909,11 +708,11 @@ static enum tarn_status live_through_a_request(void)
         struct tarn_bytes verdict;
         status = wire_buffer_reserve(&buffer, 1000);
         if (status == TARN_OK) {
-            struct wire_writer writer = wire_begin(&buffer, WIRE_NO_BLOCKS);
-            wire_add_item(&writer, &loaded);
-            wire_end(&writer, WIRE_REPORT, 1, 0);
+            struct wire_writer writer = wire_begin(&buffer, leader_list_shape(&leader));
+            wire_add_item(&writer, &(struct wire_item){ loaded, 1 });
+            wire_end(&writer, &(struct wire_head){ .kind = WIRE_REPORT, .number = 1 });
             const struct tarn_bytes bytes = wire_buffer_bytes(&buffer);
-            status = leader_verdict(&leader, &bytes, 1, &verdict);
+            status = leader_verdict(&leader, &bytes, 1, now_ns, &verdict);
         }
         wire_buffer_deinit(&buffer);
     }
@@ -935,8 +734,6 @@ static void a_leader_survives_failed_allocations(void **state)
     assert_in_range(fault_sweep(live_through_a_request), 8, 40);
     leader_init(&leader, &config);
 }
-
-#define LEADER_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
@@ -968,7 +765,6 @@ int main(void)
         LEADER_TEST(nothing_is_saved_for_a_while_after_the_store_failed),
         LEADER_TEST(a_load_that_falls_short_sets_the_position_to_its_good_prefix),
         LEADER_TEST(a_load_that_must_not_fall_short_says_what_ended_it),
-        LEADER_TEST(the_verdict_is_the_least_of_all_ranks),
         LEADER_TEST(a_report_on_another_load_is_ignored),
         LEADER_TEST(a_request_under_load_is_not_scheduled),
         LEADER_TEST(finished_is_true_once_and_false_without_saves),

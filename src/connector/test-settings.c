@@ -159,13 +159,19 @@ static void the_namespace_names_prefix_model_and_layout(void **state)
     char text[NAMESPACE_TEXT_BYTES_MAX + 1];
     options.cache_prefix = "mine";
     assert_int_equal(settings_init(&settings, &options, &engine), TARN_OK);
-    assert_int_equal(settings_namespace(&settings, &layout, 0, text), TARN_OK);
+    assert_int_equal(settings_namespace(&settings, &layout, 0, 0, text), TARN_OK);
     assert_string_equal(text, "mine/m/w1r0/lg0/t32b4096-0000000000000abc");
     settings_deinit(&settings);
     options.verify_tokens = TARN_SETTING_ON; /* other objects, so another namespace */
     assert_int_equal(settings_init(&settings, &options, &engine), TARN_OK);
-    assert_int_equal(settings_namespace(&settings, &layout, 0, text), TARN_OK);
+    assert_int_equal(settings_namespace(&settings, &layout, 0, 0, text), TARN_OK);
     assert_string_equal(text, "mine/m/w1r0/lg0/t32b4368-0000000000000abc");
+    settings_deinit(&settings);
+    options.verify_tokens = TARN_SETTING_OFF;
+    engine.world_size = engine.tensor_parallel_size = 4; /* each rank's are its own */
+    assert_int_equal(settings_init(&settings, &options, &engine), TARN_OK);
+    assert_int_equal(settings_namespace(&settings, &layout, 3, 0, text), TARN_OK);
+    assert_string_equal(text, "mine/m/w4r3/lg0/t32b4096-0000000000000abc");
     settings_deinit(&settings);
 }
 

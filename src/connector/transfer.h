@@ -75,8 +75,10 @@ enum scatter { SCATTER_OPEN, SCATTER_BUSY, SCATTER_CLOSED };
 struct load {
     struct list link; /* loop, as all that follows up to is_cancelled */
     uint64_t id;
+    uint64_t step_number;
     uint64_t first_block;
     uint64_t block_count;
+    struct store_lease *lease; /* on its pages, until it is concluded; NULL: none */
     size_t page_count;
     size_t pushed_count;
     size_t returned_count;

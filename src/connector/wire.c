@@ -5,11 +5,13 @@
 
 enum {
     WIRE_MAGIC = 0x574e5254, /* "TRNW" */
-    WIRE_VERSION = 1,
-    HEADER_BYTES = 36,
+    WIRE_VERSION = 2,
     LOAD_HEAD_BYTES = 20,
     SAVE_HEAD_BYTES = 16,
-    ITEM_BYTES = 36,
+    ITEM_BYTES = 44,
+    RELEASE_BYTES = 32,
+    ENDED_BYTES = 16,
+    WINDOW = 64,
 };
 
 static size_t block_bytes(struct wire_shape shape)
@@ -55,17 +57,23 @@ size_t wire_items_bytes(size_t item_count)
     return item_count * ITEM_BYTES;
 }
 
-size_t wire_header_bytes(void)
+size_t wire_releases_bytes(size_t release_count)
 {
-    return HEADER_BYTES;
+    return release_count * RELEASE_BYTES;
+}
+
+size_t wire_ended_bytes(size_t ended_count)
+{
+    return ended_count * ENDED_BYTES;
 }
 
 struct wire_writer wire_begin(struct wire_buffer *buffer, struct wire_shape shape)
 {
-    ASSERT(buffer->capacity_bytes >= HEADER_BYTES);
+    ASSERT(buffer->capacity_bytes >= WIRE_HEADER_BYTES);
     return (struct wire_writer){
         .buffer = buffer,
-        .out = writer_init(buffer->data + HEADER_BYTES, buffer->capacity_bytes - HEADER_BYTES),
+        .out = writer_init(buffer->data + WIRE_HEADER_BYTES,
+                           buffer->capacity_bytes - WIRE_HEADER_BYTES),
         .shape = shape,
     };
 }
@@ -111,30 +119,55 @@ void wire_add_extra(struct wire_writer *writer, const struct tarn_digest *parent
         writer_uint(&writer->out, (uint64_t)(int64_t)tokens[i], 8);
 }
 
-void wire_add_item(struct wire_writer *writer, const struct tarn_loaded *item)
+void wire_add_item(struct wire_writer *writer, const struct wire_item *item)
 {
+    ASSERT(writer->counts[1] == 0);
     writer->counts[0]++;
-    writer_uint(&writer->out, item->id, 8);
-    writer_uint(&writer->out, item->first_block, 8);
-    writer_uint(&writer->out, item->block_count, 8);
-    writer_uint(&writer->out, item->asked_count, 8);
-    writer_uint(&writer->out, (uint32_t)item->status, 4);
+    writer_uint(&writer->out, item->loaded.id, 8);
+    writer_uint(&writer->out, item->step_number, 8);
+    writer_uint(&writer->out, item->loaded.first_block, 8);
+    writer_uint(&writer->out, item->loaded.block_count, 8);
+    writer_uint(&writer->out, item->loaded.asked_count, 8);
+    writer_uint(&writer->out, (uint32_t)item->loaded.status, 4);
 }
 
-void wire_end(struct wire_writer *writer, enum wire_kind kind, uint64_t number, uint32_t rank)
+void wire_add_release(struct wire_writer *writer, const struct wire_release *release)
+{
+    writer->counts[1]++;
+    writer_uint(&writer->out, release->id, 8);
+    writer_uint(&writer->out, release->step_number, 8);
+    writer_uint(&writer->out, release->block, 8);
+    writer_uint(&writer->out, release->group, 4);
+    writer_uint(&writer->out, release->kind, 2);
+    writer_uint(&writer->out, release->outcome, 2);
+}
+
+void wire_add_ended(struct wire_writer *writer, const struct wire_ended *ended)
+{
+    writer->counts[1]++;
+    writer_uint(&writer->out, ended->id, 8);
+    writer_uint(&writer->out, ended->step_number, 8);
+}
+
+void wire_end(struct wire_writer *writer, const struct wire_head *head)
 {
     struct wire_buffer *buffer = writer->buffer;
-    struct writer head = writer_init(buffer->data, HEADER_BYTES);
+    struct writer out = writer_init(buffer->data, WIRE_HEADER_BYTES);
     ASSERT(!writer->out.failed);
-    writer_uint(&head, WIRE_MAGIC, 4);
-    writer_uint(&head, WIRE_VERSION, 2);
-    writer_uint(&head, (uint64_t)kind, 2);
-    writer_uint(&head, number, 8);
-    writer_uint(&head, rank, 4);
-    writer_uint(&head, writer->shape.group_count, 4);
-    writer_uint(&head, writer->shape.extra_bytes, 4);
-    writer_uint(&head, writer->counts[0], 4);
-    writer_uint(&head, writer->counts[1], 4);
+    writer_uint(&out, WIRE_MAGIC, 4);
+    writer_uint(&out, WIRE_VERSION, 2);
+    writer_uint(&out, (uint64_t)head->kind, 2);
+    writer_uint(&out, head->number, 8);
+    writer_uint(&out, writer->shape.identity, 8);
+    writer_uint(&out, head->previous, 8);
+    writer_uint(&out, head->verdict, 8);
+    writer_uint(&out, head->rank, 4);
+    writer_uint(&out, (uint32_t)head->status, 4);
+    writer_uint(&out, writer->shape.group_count, 4);
+    writer_uint(&out, writer->shape.extra_bytes, 4);
+    writer_uint(&out, writer->counts[0], 4);
+    writer_uint(&out, writer->counts[1], 4);
+    ASSERT(!out.failed && out.left_bytes == 0);
     buffer->size_bytes = (size_t)(writer->out.next - buffer->data);
 }
 
@@ -148,13 +181,27 @@ static void reader_skip(struct reader *reader, uint64_t size_bytes)
     reader->left_bytes -= (size_t)size_bytes;
 }
 
-/* Step over the whole body; what is left then is too much, and `failed` says it was too little. */
-static void body_skip(struct wire_reader *reader, struct reader *in, enum wire_kind kind)
+static enum tarn_status status_read(struct reader *in)
 {
-    if (kind != WIRE_METADATA) {
-        reader_skip(in, (uint64_t)reader->counts[0] * ITEM_BYTES);
-        return;
-    }
+    const int32_t status = (int32_t)(uint32_t)reader_uint(in, 4);
+    const bool is_known = status >= TARN_CORRUPT && status <= TARN_STALE;
+    return is_known ? (enum tarn_status)status : TARN_IO;
+}
+
+static struct wire_item item_read(struct reader *in)
+{
+    struct wire_item item;
+    item.loaded.id = reader_uint(in, 8);
+    item.step_number = reader_uint(in, 8);
+    item.loaded.first_block = reader_uint(in, 8);
+    item.loaded.block_count = reader_uint(in, 8);
+    item.loaded.asked_count = reader_uint(in, 8);
+    item.loaded.status = status_read(in);
+    return item;
+}
+
+static void blocks_skip(const struct wire_reader *reader, struct reader *in)
+{
     for (uint32_t i = 0; i < reader->counts[0] && !in->failed; i++) {
         reader_skip(in, LOAD_HEAD_BYTES - 4);
         const uint64_t block_count = reader_uint(in, 4);
@@ -163,18 +210,38 @@ static void body_skip(struct wire_reader *reader, struct reader *in, enum wire_k
     reader_skip(in, (uint64_t)reader->counts[1] * (SAVE_HEAD_BYTES + block_bytes(reader->shape)));
 }
 
+/* Step over the whole body; what is left then is too much, and `failed` says it was too little. */
+static void body_skip(const struct wire_reader *reader, struct reader *in)
+{
+    if (reader->head.kind == WIRE_METADATA) {
+        blocks_skip(reader, in);
+        return;
+    }
+    for (uint32_t i = 0; i < reader->counts[0] && !in->failed; i++) {
+        const struct wire_item item = item_read(in);
+        if (item.loaded.block_count > item.loaded.asked_count)
+            in->failed = true;
+    }
+    reader_skip(in, (uint64_t)reader->counts[1] *
+                        (reader->head.kind == WIRE_REPORT ? RELEASE_BYTES : ENDED_BYTES));
+}
+
 enum tarn_status wire_open(struct tarn_bytes bytes, enum wire_kind kind, struct wire_shape shape,
                            struct wire_reader *out_reader)
 {
-    struct wire_reader reader;
+    struct wire_reader reader = { .head.kind = kind };
     if (!bytes.data)
         return TARN_CORRUPT;
     reader.in = reader_init(bytes.data, bytes.size_bytes);
     const uint64_t magic = reader_uint(&reader.in, 4);
     const uint64_t version = reader_uint(&reader.in, 2);
     const uint64_t found_kind = reader_uint(&reader.in, 2);
-    reader.number = reader_uint(&reader.in, 8);
-    reader.rank = (uint32_t)reader_uint(&reader.in, 4);
+    reader.head.number = reader_uint(&reader.in, 8);
+    reader.shape.identity = reader_uint(&reader.in, 8);
+    reader.head.previous = reader_uint(&reader.in, 8);
+    reader.head.verdict = reader_uint(&reader.in, 8);
+    reader.head.rank = (uint32_t)reader_uint(&reader.in, 4);
+    reader.head.status = status_read(&reader.in);
     reader.shape.group_count = (uint32_t)reader_uint(&reader.in, 4);
     reader.shape.extra_bytes = (uint32_t)reader_uint(&reader.in, 4);
     reader.counts[0] = (uint32_t)reader_uint(&reader.in, 4);
@@ -183,12 +250,11 @@ enum tarn_status wire_open(struct tarn_bytes bytes, enum wire_kind kind, struct 
         found_kind != (uint64_t)kind)
         return TARN_CORRUPT;
     if (reader.shape.group_count != shape.group_count ||
-        reader.shape.extra_bytes != shape.extra_bytes || shape.group_count > LAYOUT_GROUPS_MAX)
-        return TARN_CORRUPT;
-    if (kind != WIRE_METADATA && reader.counts[1] != 0)
+        reader.shape.extra_bytes != shape.extra_bytes || reader.shape.identity != shape.identity ||
+        shape.group_count > LAYOUT_GROUPS_MAX)
         return TARN_CORRUPT;
     struct reader in = reader.in;
-    body_skip(&reader, &in, kind);
+    body_skip(&reader, &in);
     if (in.failed || in.left_bytes != 0)
         return TARN_CORRUPT;
     *out_reader = reader;
@@ -221,14 +287,57 @@ void wire_next_block(struct wire_reader *reader, struct wire_block *out_block)
     ASSERT(!reader->in.failed);
 }
 
-void wire_next_item(struct wire_reader *reader, struct tarn_loaded *out_item)
+void wire_next_item(struct wire_reader *reader, struct wire_item *out_item)
 {
-    out_item->id = reader_uint(&reader->in, 8);
-    out_item->first_block = reader_uint(&reader->in, 8);
-    out_item->block_count = reader_uint(&reader->in, 8);
-    out_item->asked_count = reader_uint(&reader->in, 8);
-    const int32_t status = (int32_t)(uint32_t)reader_uint(&reader->in, 4);
-    const bool is_known = status >= TARN_CORRUPT && status <= TARN_STALE;
-    out_item->status = is_known ? (enum tarn_status)status : TARN_IO;
+    *out_item = item_read(&reader->in);
     ASSERT(!reader->in.failed);
+}
+
+void wire_next_release(struct wire_reader *reader, struct wire_release *out_release)
+{
+    out_release->id = reader_uint(&reader->in, 8);
+    out_release->step_number = reader_uint(&reader->in, 8);
+    out_release->block = reader_uint(&reader->in, 8);
+    out_release->group = (uint32_t)reader_uint(&reader->in, 4);
+    out_release->kind = (uint16_t)reader_uint(&reader->in, 2);
+    out_release->outcome = (uint16_t)reader_uint(&reader->in, 2);
+    ASSERT(!reader->in.failed);
+}
+
+void wire_next_ended(struct wire_reader *reader, struct wire_ended *out_ended)
+{
+    out_ended->id = reader_uint(&reader->in, 8);
+    out_ended->step_number = reader_uint(&reader->in, 8);
+    ASSERT(!reader->in.failed);
+}
+
+/* ---- numbers ---- */
+
+bool wire_window_is_stale(const struct wire_window *window, uint64_t number)
+{
+    if (number > window->highest)
+        return false;
+    const uint64_t back = window->highest - number;
+    return number == 0 || back >= WINDOW || !(window->missing >> back & 1);
+}
+
+void wire_window_take(struct wire_window *window, uint64_t number)
+{
+    ASSERT(!wire_window_is_stale(window, number));
+    if (number <= window->highest) {
+        window->missing &= ~(UINT64_C(1) << (window->highest - number));
+        return;
+    }
+    const uint64_t ahead = number - window->highest;
+    window->missing = ahead < WINDOW ? window->missing << ahead : 0;
+    window->missing |= ahead < WINDOW ? (UINT64_C(1) << ahead) - 2 : UINT64_MAX - 1;
+    window->highest = number;
+}
+
+bool wire_window_has_all(const struct wire_window *window, uint64_t number)
+{
+    if (number > window->highest)
+        return false;
+    const uint64_t back = window->highest - number;
+    return back >= WINDOW || window->missing >> back == 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads: batches to the load thread and back, deadlines, reports and verdicts. */
+/* Loads: batches to the load thread and back, and their deadlines. */
 #include <inttypes.h>
 
 #include "base/alloc.h"
@@ -8,14 +8,13 @@
 #include "obs/metric.h"
 #include "os/clock.h"
 
-#define ABSENT_NS (15 * NS_PER_S)
-
 enum { LOAD_DEADLINES = 4 }; /* a whole load has at most so many */
 
 void load_destroy(struct load *load)
 {
     if (!load)
         return;
+    store_lease_release(load->lease);
     mem_free(load->extras);
     mem_free(load->pages);
     mem_free(load);
@@ -40,6 +39,20 @@ void load_free_if_over(struct load *load)
     load_destroy(load);
 }
 
+static void page_retire(struct worker *worker, const struct load *load,
+                        const struct load_page *page)
+{
+    const struct wire_release release = {
+        .id = load->id,
+        .step_number = load->step_number,
+        .block = page->block,
+        .group = page->group,
+        .kind = TARN_TRANSFER_LOAD,
+    };
+    worker_report_transfer(worker, load->id, page->block, page->group, page->page, LOAD_RETIRED);
+    worker_tell_release(worker, &release);
+}
+
 /* Its good prefix is final, and counted in blocks from here on. Pages that no thread can touch are
  * retired; those that one has are abandoned. */
 void worker_load_conclude(struct worker *worker, struct load *load)
@@ -53,14 +66,12 @@ void worker_load_conclude(struct worker *worker, struct load *load)
         load->is_released = true;
         held = load->returned_count;
     }
-    for (size_t i = held; i < load->page_count; i++) {
-        const struct load_page *page = &load->pages[i];
-        worker_report_transfer(worker, load->id, page->block, page->group, page->page,
-                               LOAD_RETIRED);
-    }
+    for (size_t i = held; i < load->page_count; i++)
+        page_retire(worker, load, &load->pages[i]);
     load->page_count = load->pushed_count;
     worker->abandoned_count += held - load->returned_count;
     load->good_count /= group_count;
+    store_lease_release(TAKE(load->lease));
 }
 
 static void load_count_failure(enum tarn_status status)
@@ -79,8 +90,7 @@ static void load_take_page(struct worker *worker, struct load *load, const struc
                            uint64_t now_ns)
 {
     if (!load->is_released)
-        worker_report_transfer(worker, load->id, page->block, page->group, page->page,
-                               LOAD_RETIRED);
+        page_retire(worker, load, page);
     if (page->status != TARN_OK && page->status != TARN_STALE) {
         load_count_failure(page->status);
         absent_add(&worker->absent, &page->digest, page->group,
@@ -160,8 +170,7 @@ void worker_loads_push(struct worker *worker)
     }
 }
 
-/* When the load is late at the earliest. */
-static uint64_t load_due_ns(const struct worker *worker, const struct load *load)
+uint64_t worker_load_due_ns(const struct worker *worker, const struct load *load)
 {
     const uint64_t deadline_ns = worker->config.load_deadline_ns;
     const uint64_t returned_ns = atomic_load(&worker->transfer.load_returned_ns);
@@ -174,7 +183,7 @@ void worker_loads_check_deadlines(struct worker *worker, uint64_t now_ns)
 {
     list_for_each (link, &worker->loads) {
         struct load *load = LIST_ITEM(link, struct load, link);
-        if (load->is_concluded || now_ns < load_due_ns(worker, load))
+        if (load->is_concluded || now_ns < worker_load_due_ns(worker, load))
             continue;
         if (load->status == TARN_OK)
             load->status = TARN_IO;
@@ -194,118 +203,4 @@ void worker_load_stop(struct worker *worker, struct load *load)
         load->status = TARN_IO;
     if (!load->is_concluded && (load->is_staged || load->returned_count == load->pushed_count))
         worker_load_conclude(worker, load);
-}
-
-/* ---- reports and verdicts ---- */
-
-static size_t loads_to_report(const struct worker *worker)
-{
-    size_t count = 0;
-    list_for_each (link, &worker->loads) {
-        const struct load *load = LIST_ITEM(link, struct load, link);
-        count += load->is_concluded && !load->is_reported;
-    }
-    return count;
-}
-
-static enum tarn_status report_write(struct worker *worker, size_t item_count,
-                                     struct tarn_bytes *out_report)
-{
-    TRY(wire_buffer_reserve(&worker->report, wire_header_bytes() + wire_items_bytes(item_count)));
-    struct wire_writer writer = wire_begin(&worker->report, WIRE_NO_BLOCKS);
-    list_for_each (link, &worker->loads) {
-        struct load *load = LIST_ITEM(link, struct load, link);
-        if (!load->is_concluded || load->is_reported)
-            continue;
-        const struct tarn_loaded item = {
-            .id = load->id,
-            .first_block = load->first_block,
-            .block_count = load->good_count,
-            .asked_count = load->block_count,
-            .status = load->status,
-        };
-        load->is_reported = true;
-        wire_add_item(&writer, &item);
-    }
-    wire_end(&writer, WIRE_REPORT, ++worker->report_number, worker->config.rank);
-    *out_report = wire_buffer_bytes(&worker->report);
-    return TARN_OK;
-}
-
-/* The engine waits and no step comes: the bytes of a step are for the taking again. */
-static void loads_grant_if_starved(struct worker *worker)
-{
-    if (worker->batches_in_flight == 0 && !list_is_empty(&worker->loads)) {
-        worker_loads_grant(worker);
-        worker_loads_push(worker);
-    }
-}
-
-static uint64_t loads_due_ns(const struct worker *worker)
-{
-    uint64_t due_ns = UINT64_MAX;
-    list_for_each (link, &worker->loads) {
-        const struct load *load = LIST_ITEM(link, struct load, link);
-        const uint64_t load_ns = load->is_concluded ? UINT64_MAX : load_due_ns(worker, load);
-        due_ns = load_ns < due_ns ? load_ns : due_ns;
-    }
-    return due_ns;
-}
-
-enum tarn_status worker_load_poll(struct worker *worker, uint64_t deadline_ns,
-                                  struct tarn_bytes *out_report)
-{
-    for (;;) {
-        const size_t count = loads_to_report(worker);
-        if (count > 0)
-            return report_write(worker, count, out_report);
-        loads_grant_if_starved(worker);
-        const uint64_t due_ns = loads_due_ns(worker);
-        if (clock_now_ns() >= deadline_ns || due_ns == UINT64_MAX)
-            return TARN_AGAIN;
-        worker_wait(worker, due_ns < deadline_ns ? due_ns : deadline_ns);
-    }
-}
-
-/* Only what a verdict found good counts as loaded. */
-static void loaded_count(const struct worker *worker, const struct tarn_loaded *loaded)
-{
-    for (uint32_t i = 0; i < worker->config.layout->group_count; i++) {
-        metric_add(METRIC_LOAD_PAGES, (int64_t)loaded->block_count);
-        metric_add(METRIC_LOAD_BYTES,
-                   (int64_t)(loaded->block_count * worker_page_bytes(worker, i)));
-    }
-}
-
-enum tarn_status worker_verdict_apply(struct worker *worker, struct tarn_bytes verdict,
-                                      struct tarn_loaded *out_loaded, size_t capacity,
-                                      size_t *out_count)
-{
-    struct wire_reader reader;
-    TRY(wire_open(verdict, WIRE_VERDICT, WIRE_NO_BLOCKS, &reader));
-    if (reader.number <= worker->verdict_number)
-        return TARN_STALE;
-    if (reader.counts[0] > capacity)
-        return TARN_INVALID;
-    worker->verdict_number = reader.number;
-    for (uint32_t i = 0; i < reader.counts[0]; i++) {
-        struct tarn_loaded *loaded = &out_loaded[i];
-        wire_next_item(&reader, loaded);
-        struct load *load = worker_load_find(worker, loaded->id);
-        if (load && load->is_concluded) {
-            load->is_judged = true;
-            load->is_reported = true;
-            load_free_if_over(load);
-        }
-        loaded_count(worker, loaded);
-        if (loaded->block_count < loaded->asked_count) {
-            worker_planned_drop(worker, loaded->id, false, clock_now_ns());
-            LOG_LIMITED(LOG_WARN,
-                        "request %" PRIu64 ": %" PRIu64 " of %" PRIu64 " blocks could be loaded%s",
-                        loaded->id, loaded->block_count, loaded->asked_count,
-                        loaded->status == TARN_OK ? ", the rest is computed" : "");
-        }
-    }
-    *out_count = reader.counts[0];
-    return TARN_OK;
 }

@@ -7,11 +7,26 @@
 #include "connector/worker-parts.h"
 #include "obs/metric.h"
 
+static void save_release(struct worker *worker, const struct save_job *job,
+                         enum leader_saved outcome)
+{
+    const struct wire_release release = {
+        .id = job->request->id,
+        .step_number = job->step_number,
+        .block = job->block,
+        .group = job->group,
+        .kind = TARN_TRANSFER_SAVE,
+        .outcome = (uint16_t)outcome,
+    };
+    worker_tell_release(worker, &release);
+}
+
 static void save_tell(struct worker *worker, const struct save_job *job, enum leader_saved outcome,
                       uint64_t now_ns)
 {
     if (worker->config.leader)
         leader_save_ended(worker->config.leader, job->request->id, job->block, outcome, now_ns);
+    save_release(worker, job, outcome);
 }
 
 struct transfer_request *worker_request_find(const struct worker *worker, uint64_t id)
@@ -101,14 +116,14 @@ static void save_drop(struct worker *worker, struct save_job *job, enum metric w
     worker_request_drop_if_idle(worker, job->request);
 }
 
-/* Take the planned saves of one request out (of all with `every`), whatever their step. */
-void worker_planned_drop(struct worker *worker, uint64_t id, bool every, uint64_t now_ns)
+void worker_planned_drop(struct worker *worker, const uint64_t *id, uint64_t step_max,
+                         uint64_t now_ns)
 {
     const size_t count = worker->planned.count;
     for (size_t i = 0; i < count; i++) {
         struct save_job job;
         ring_pop(&worker->planned, &job);
-        if (every || job.request->id == id)
+        if ((!id || job.request->id == *id) && job.step_number <= step_max)
             save_drop(worker, &job, METRIC_SAVE_FAILED_FORWARD, now_ns);
         else
             ring_push(&worker->planned, &job);
@@ -152,6 +167,7 @@ void worker_save_take(struct worker *worker, const struct save_job *job, uint64_
     struct transfer_request *request = job->request;
     if (!job->is_over) {
         save_page_release(worker, job);
+        save_release(worker, job, LEADER_SAVE_COPIED);
         request->copied_count++;
         return;
     }
@@ -221,6 +237,8 @@ static void saves_push(struct worker *worker, const struct save_job *jobs, size_
 enum tarn_status worker_forward_done(struct worker *worker, uint64_t step_number,
                                      enum tarn_status status, void *event, uint64_t now_ns)
 {
+    if (worker->failure != TARN_OK)
+        return worker->failure;
     if (step_number <= worker->forward_number || step_number > worker->metadata_number)
         return TARN_INVALID;
     worker->forward_number = step_number;

@@ -60,6 +60,7 @@ static enum tarn_status load_make(const struct worker *worker, struct wire_reade
     wire_next_load(reader, &load->id, &load->first_block, &block_count);
     load->block_count = block_count;
     load->page_count = (size_t)block_count * reader->shape.group_count;
+    load->step_number = reader->head.number;
     load->started_ns = now_ns;
     load->is_staged = worker->config.placement->stages_all[TARN_TRANSFER_LOAD];
     load->pages = mem_alloc(load->page_count, sizeof(*load->pages));
@@ -93,6 +94,11 @@ static enum tarn_status step_reserve(struct worker *worker, struct wire_reader r
                      worker->transfers.count + worker->started_count +
                          2 * (worker->planned.count + size->save_pages + size->load_pages)));
     TRY(ring_reserve(&worker->planned, worker->planned.count + size->save_pages));
+    /* Two of a save: that its page is free, and what came of it. */
+    if (worker->config.rank_count > 1)
+        TRY(ring_reserve(&worker->releases,
+                         worker->releases.count + worker->started_count + worker->saves_in_flight +
+                             2 * (worker->planned.count + size->save_pages) + size->load_pages));
     TRY(worker_extras_reserve(worker, size->saves));
     for (uint32_t i = 0; i < reader.counts[0]; i++)
         TRY(load_make(worker, &reader, now_ns, out_loads));
@@ -130,6 +136,7 @@ static void loads_begin(struct worker *worker, struct list *loads)
         struct load *load = LIST_ITEM(link, struct load, link);
         list_remove(link);
         list_push_back(&worker->loads, link);
+        worker_load_lease(worker, load);
         for (size_t i = 0; i < load->page_count; i++) {
             const struct load_page *page = &load->pages[i];
             worker_report_transfer(worker, load->id, page->block, page->group, page->page,
@@ -142,7 +149,7 @@ static void saves_plan(struct worker *worker, struct wire_reader *reader)
 {
     for (uint32_t i = 0; i < reader->counts[1]; i++) {
         struct wire_block block;
-        struct save_job job = { .step_number = reader->number };
+        struct save_job job = { .step_number = reader->head.number };
         uint64_t id;
         wire_next_save(reader, &id, &job.block);
         wire_next_block(reader, &block);
@@ -172,14 +179,28 @@ static void loads_skip(struct wire_reader *reader)
     }
 }
 
+/* STALE: taken in before. AGAIN: what was sent before it has not been taken in yet. */
+static enum tarn_status step_is_due(const struct worker *worker, const struct wire_head *head)
+{
+    if (worker->failure != TARN_OK)
+        return worker->failure;
+    if (head->rank != 0)
+        return TARN_CORRUPT;
+    if (head->number <= worker->metadata_number)
+        return TARN_STALE;
+    if (worker->config.rank_count > 1 && (head->previous > worker->metadata_number ||
+                                          !wire_window_has_all(&worker->verdicts, head->verdict)))
+        return TARN_AGAIN;
+    return TARN_OK;
+}
+
 enum tarn_status worker_load_start(struct worker *worker, struct tarn_bytes metadata,
                                    uint64_t now_ns)
 {
     struct wire_reader reader;
     struct step_size size;
     TRY(wire_open(metadata, WIRE_METADATA, worker_shape(worker), &reader));
-    if (reader.number <= worker->metadata_number)
-        return TARN_STALE;
+    TRY(step_is_due(worker, &reader.head));
     TRY(metadata_check(worker, reader, &size));
     struct list loads;
     list_init(&loads);
@@ -188,7 +209,7 @@ enum tarn_status worker_load_start(struct worker *worker, struct tarn_bytes meta
         step_undo(worker, &loads);
         return status;
     }
-    worker->metadata_number = reader.number;
+    worker->metadata_number = reader.head.number;
     loads_skip(&reader);
     saves_plan(worker, &reader);
     loads_begin(worker, &loads);

@@ -18,6 +18,7 @@ struct wire_shape worker_shape(const struct worker *worker)
     return (struct wire_shape){
         .group_count = (uint32_t)worker->config.layout->group_count,
         .extra_bytes = worker->config.extra_bytes,
+        .identity = worker->config.identity,
     };
 }
 
@@ -70,6 +71,7 @@ enum tarn_status worker_open(struct worker *worker, const struct worker_config *
     list_init(&worker->loads);
     ring_init(&worker->planned, sizeof(struct save_job));
     ring_init(&worker->transfers, sizeof(struct tarn_transfer));
+    ring_init(&worker->releases, sizeof(struct wire_release));
     worker->transfer.store = config->store;
     worker->transfer.layout = config->layout;
     worker->transfer.namespaces = config->namespaces;
@@ -105,6 +107,7 @@ void worker_close(struct worker *worker)
     wire_buffer_deinit(&worker->report);
     ring_deinit(&worker->planned);
     ring_deinit(&worker->transfers);
+    ring_deinit(&worker->releases);
     mem_free(worker->scratch);
     *worker = (struct worker){ .abandoned_count = 0 };
 }
@@ -124,7 +127,7 @@ static bool worker_is_idle(const struct worker *worker)
 enum tarn_status worker_drain(struct worker *worker, uint64_t deadline_ns)
 {
     const uint64_t now_ns = clock_now_ns();
-    worker_planned_drop(worker, 0, true, now_ns);
+    worker_planned_drop(worker, NULL, UINT64_MAX, now_ns);
     list_for_each (link, &worker->loads) {
         struct load *load = LIST_ITEM(link, struct load, link);
         if (!load->is_concluded)
@@ -148,7 +151,7 @@ enum tarn_status worker_drain(struct worker *worker, uint64_t deadline_ns)
 
 bool worker_has_news(const struct worker *worker)
 {
-    if (worker->transfers.count > 0)
+    if (worker->transfers.count > 0 || worker->releases.count > 0 || worker->must_tell_failure)
         return true;
     list_for_each (link, &worker->loads) {
         const struct load *load = LIST_ITEM(link, struct load, link);
@@ -169,12 +172,8 @@ size_t worker_transfers(struct worker *worker, struct tarn_transfer *out, size_t
     return count;
 }
 
-void worker_finish(struct worker *worker, uint64_t id, uint64_t now_ns)
+static void load_finish(struct worker *worker, struct load *load)
 {
-    worker_planned_drop(worker, id, false, now_ns);
-    struct load *load = worker_load_find(worker, id);
-    if (!load)
-        return;
     if (!load->is_concluded) {
         worker_load_stop(worker, load);
         if (!load->is_concluded)
@@ -183,6 +182,30 @@ void worker_finish(struct worker *worker, uint64_t id, uint64_t now_ns)
     load->is_reported = true;
     load->is_judged = true;
     load_free_if_over(load);
+}
+
+void worker_finish(struct worker *worker, uint64_t id, uint64_t step_max, uint64_t now_ns)
+{
+    worker_planned_drop(worker, &id, step_max, now_ns);
+    struct load *load = worker_load_find(worker, id);
+    if (!load || load->step_number > step_max)
+        return;
+    load_finish(worker, load);
+    worker_gauges_update(worker);
+}
+
+void worker_fail(struct worker *worker, enum tarn_status status, bool must_tell, uint64_t now_ns)
+{
+    if (worker->failure != TARN_OK)
+        return;
+    worker->failure = status < TARN_OK ? status : TARN_IO;
+    worker->must_tell_failure = must_tell;
+    worker_planned_drop(worker, NULL, UINT64_MAX, now_ns);
+    list_for_each (link, &worker->loads) {
+        struct load *load = LIST_ITEM(link, struct load, link);
+        if (!load->is_judged)
+            load_finish(worker, load);
+    }
     worker_gauges_update(worker);
 }
 
@@ -203,7 +226,7 @@ enum tarn_status worker_quiesce(struct worker *worker, const uint64_t *ids, size
                                 uint64_t deadline_ns)
 {
     for (size_t i = 0; i < count; i++) {
-        worker_planned_drop(worker, ids[i], false, clock_now_ns());
+        worker_planned_drop(worker, &ids[i], UINT64_MAX, clock_now_ns());
         struct transfer_request *request = worker_request_find(worker, ids[i]);
         if (request)
             transfer_request_cut(request, ++request->generation);

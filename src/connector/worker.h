@@ -9,7 +9,9 @@
  *     call that outlived the deadline stay unretired until it returns, unless the call can only
  *     write into staging slots;
  *   - saves start only after their step's forward pass succeeded, and not for a request whose load
- *     has no verdict, or whose verdict was short.
+ *     has no verdict, or whose verdict was short;
+ *   - with several ranks: a step is taken in only after every step and verdict before it; a verdict
+ *     that calls more blocks good than this rank reported is refused, and ends the ranks.
  * One thread, the engine's loop; the threads behind it are in transfer.h. Time is passed in, except
  * where a call waits.
  */
@@ -31,14 +33,16 @@ struct worker_config {
     const struct device *device;       /* */
     const uint32_t *namespaces;        /* in the store, one a group */
     struct wakeup *wakeup;
-    struct leader
-        *leader; /* of this engine when it is this rank, else NULL: hears what came of it */
+    struct leader *leader; /* with one rank: hears what came of everything; else NULL */
+    uint64_t identity;     /* see wire.h */
     uint32_t rank;
+    uint32_t rank_count;
     uint32_t extra_bytes; /* behind each page: see wire.h */
     uint32_t save_queue_pages_max;
     uint64_t pinned_bytes_max;
     uint64_t load_bytes_per_step;
     uint64_t load_deadline_ns;
+    uint64_t verdict_deadline_ns; /* from a load's start; read with several ranks only */
 };
 
 struct worker {
@@ -50,13 +54,16 @@ struct worker {
     size_t extra_free_count;
     struct ring planned;   /* struct save_job, in the order of steps */
     struct ring transfers; /* struct tarn_transfer */
+    struct ring releases;  /* struct wire_release, with several ranks: for the next report */
     struct absent absent;
     struct wire_buffer report;
     struct save_job *scratch; /* WORKER_SCRATCH_MAX, of one call */
     uint64_t metadata_number;
     uint64_t forward_number;
-    uint64_t verdict_number;
+    struct wire_window verdicts;
     uint64_t report_number;
+    enum tarn_status failure;    /* not OK: the ranks go on no further */
+    bool must_tell_failure;      /* in the next report */
     uint64_t load_granted_bytes; /* may still be started in this step */
     uint64_t pinned_bytes;       /* under saves */
     size_t started_count;        /* transfers not retired */
@@ -84,13 +91,20 @@ NODISCARD enum tarn_status worker_verdict_apply(struct worker *worker, struct ta
 NODISCARD enum tarn_status worker_forward_done(struct worker *worker, uint64_t step_number,
                                                enum tarn_status status, void *event,
                                                uint64_t now_ns);
+/* With several ranks, on the leader's: what would go into the next report. False: nothing. */
+bool worker_take_release(struct worker *worker, struct wire_release *out_release);
 size_t worker_transfers(struct worker *worker, struct tarn_transfer *out, size_t capacity);
 NODISCARD enum tarn_status worker_quiesce(struct worker *worker, const uint64_t *ids, size_t count,
                                           uint64_t deadline_ns);
 
-/* The request ended: its load is stopped and heard of no more, its planned saves are dropped; saves
- * under way go on. */
-void worker_finish(struct worker *worker, uint64_t id, uint64_t now_ns);
+/* The request ended: what steps up to step_max began of it is heard of no more; its load is
+ * stopped, its planned saves are dropped; saves under way go on. */
+void worker_finish(struct worker *worker, uint64_t id, uint64_t step_max, uint64_t now_ns);
+
+/* The ranks go on no further: loads are stopped and planned saves dropped; load_start(),
+ * load_poll(), verdict_apply() and forward_done() say `status` from now on. must_tell: the next
+ * report says so first. */
+void worker_fail(struct worker *worker, enum tarn_status status, bool must_tell, uint64_t now_ns);
 
 /* Take back what the threads are done with. Called before every operation. */
 void worker_collect(struct worker *worker, uint64_t now_ns);
