@@ -70,14 +70,12 @@ static enum MHD_Result refuse_body(struct conn *conn)
     return route_error(conn, &error);
 }
 
-/* What libmicrohttpd keeps for us with a connection: whether it is a spare one. */
-static const char spare_mark;
-
+/* libmicrohttpd keeps a pointer of ours with a connection: not NULL marks a spare one. */
 static bool is_spare(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    return info && info->socket_context == &spare_mark;
+    return info && info->socket_context;
 }
 
 /* Count connections that come and go. One beyond the limit is let in only to be answered so, and is
@@ -93,7 +91,7 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
         *mark = NULL;
         http->connection_count++;
     } else {
-        *mark = (void *)(uintptr_t)&spare_mark;
+        *mark = http;
         http->spare_connection_count++;
         (void)MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT,
                                         (unsigned)HTTP_SPARE_TIMEOUT_S);
