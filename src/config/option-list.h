@@ -3,14 +3,19 @@
  * option-list.h - every option of `tarn serve`:
  *   X(id, type, name, argument, default, least, most, when unset, help)
  * Flag --name, environment variable TARN_NAME (capitals, _ for -). Limits are in the type's unit;
- * 0, 0 means none. A choice's argument is its list of values. From this table come the parser,
- * --help, --print-config and the manual page. SECTION(title) heads the rows below it.
+ * 0, 0 means none. A choice's argument is its list of values. From this table come the parser, the
+ * configuration file's keys, --help, --print-config and the manual page.
+ *
+ * SECTION(title, key) heads the rows below it. `key` is their section in the file, "" keeps them
+ * out of it; two headings may share a key. A row's key is its name with _ for -, without the
+ * section's own name in front: in section donation, --donation-segment-size is segment_size. The
+ * row that is called like its section (--pool) is the key `path`.
  */
 #ifndef CONFIG_OPTION_LIST_H
 #define CONFIG_OPTION_LIST_H
 
 #define OPTION_LIST(SECTION, X)                                                                    \
-    SECTION("Server")                                                                              \
+    SECTION("Server", "server")                                                                    \
     X(HOST, TEXT, "host", "ADDRESS", "127.0.0.1", 0, 0, "",                                        \
       "address to listen on; anything but loopback lets others in")                                \
     X(PORT, COUNT, "port", "N", "8000", 0, 65535, "", "port to listen on; 0 takes a free one")     \
@@ -25,7 +30,7 @@
       "how long SIGTERM lets running requests finish")                                             \
     X(LOG_LEVEL, CHOICE, "log-level", "error|warning|info|debug", "info", 0, 0, "",                \
       "lines to write to standard error")                                                          \
-    SECTION("Model and memory")                                                                    \
+    SECTION("Model and memory", "model")                                                           \
     X(CTX, COUNT, "ctx", "TOKENS", "", 2, 1048576, "the model's, at most 8192",                    \
       "longest prompt and answer together")                                                        \
     X(PAGE_TOKENS, COUNT, "page-tokens", "TOKENS", "32", 1, 1024, "",                              \
@@ -53,7 +58,7 @@
       "fast, more memory, logits not as near to llama.cpp's")                                      \
     X(BACKEND_DIR, TEXT, "backend-dir", "DIR", "", 0, 0, "where Tarn was built with them",         \
       "directory of ggml's CPU modules")                                                           \
-    SECTION("Shared pool")                                                                         \
+    SECTION("Shared pool", "pool")                                                                 \
     X(POOL, TEXT, "pool", "none|PATH[,size=SIZE]", "", 0, 0,                                       \
       "the user's default pool on this host",                                                      \
       "pool of pages to share with other servers; it is created if it is not there")               \
@@ -83,7 +88,7 @@
       "save pages of generated tokens too, so that the next turn of a chat finds them")            \
     X(VERIFY_TOKENS, BOOL, "verify-tokens", "on|off", "off", 0, 0, "",                             \
       "store the tokens with each page and compare them when it is loaded")                        \
-    SECTION("Other")                                                                               \
+    SECTION("Other", "")                                                                           \
     X(PRINT_CONFIG, SWITCH, "print-config", "", "", 0, 0, "",                                      \
       "show each option's value and where it came from, and exit")                                 \
     X(HELP, SWITCH, "help", "", "", 0, 0, "", "show this help and exit")

@@ -6,33 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "config/option-table.h"
 #include "config/value.h"
 
-enum option_type {
-    OPTION_TYPE_TEXT,
-    OPTION_TYPE_COUNT,
-    OPTION_TYPE_SIZE,
-    OPTION_TYPE_TIME,
-    OPTION_TYPE_BOOL,
-    OPTION_TYPE_CHOICE,
-    OPTION_TYPE_SWITCH
-};
-
-enum { NAME_BYTES_MAX = 48, HELP_COLUMNS = 92, HELP_INDENT = 34 };
-
-struct option_row {
-    enum option_type type;
-    const char *name;
-    const char *argument;
-    const char *fallback; /* "": unset */
-    uint64_t least;
-    uint64_t most; /* 0 with least 0: no limits; 0 otherwise: no upper limit */
-    const char *unset_note;
-    const char *help;
-};
-
-static const struct option_row option_rows[OPTION_COUNT_ALL] = {
-#define SECTION(title)
+const struct option_row option_rows[OPTION_COUNT_ALL] = {
+#define SECTION(title, key)
 #define X(id, type, name, argument, fallback, least, most, unset_note, help)                       \
     [OPTION_##id] = { OPTION_TYPE_##type, name, argument, fallback, least, most, unset_note, help },
     OPTION_LIST(SECTION, X)
@@ -40,19 +18,14 @@ static const struct option_row option_rows[OPTION_COUNT_ALL] = {
 #undef SECTION
 };
 
-/* Titles and rows in the order of the list, for printing. */
-struct option_line {
-    const char *title; /* NULL: an option */
-    enum option option;
-};
-
-static const struct option_line option_lines[] = {
-#define SECTION(title) { title, OPTION_COUNT_ALL },
-#define X(id, ...)     { NULL, OPTION_##id },
+const struct option_line option_lines[] = {
+#define SECTION(title, key) { title, key, OPTION_COUNT_ALL },
+#define X(id, ...)          { NULL, NULL, OPTION_##id },
     OPTION_LIST(SECTION, X)
 #undef X
 #undef SECTION
 };
+const size_t option_line_count = LENGTH_OF(option_lines);
 
 static bool has_limits(const struct option_row *row)
 {
@@ -123,10 +96,10 @@ static enum tarn_status value_set(struct options *options, enum option option, c
     return TARN_OK;
 }
 
-static void variable_name(const char *name, char out[static NAME_BYTES_MAX])
+void option_variable(const char *name, char out[static OPTION_NAME_BYTES_MAX])
 {
-    size_t at = (size_t)snprintf(out, NAME_BYTES_MAX, "TARN_");
-    for (; *name && at + 1 < NAME_BYTES_MAX; name++)
+    size_t at = (size_t)snprintf(out, OPTION_NAME_BYTES_MAX, "TARN_");
+    for (; *name && at + 1 < OPTION_NAME_BYTES_MAX; name++)
         out[at++] = (char)(*name == '-' ? '_' : toupper((unsigned char)*name));
     out[at] = '\0';
 }
@@ -145,8 +118,8 @@ static enum tarn_status environment_read(struct options *options, char *const *e
     for (enum option option = 0; option < OPTION_COUNT_ALL; option++) {
         if (option_rows[option].type == OPTION_TYPE_SWITCH)
             continue;
-        char name[NAME_BYTES_MAX];
-        variable_name(option_rows[option].name, name);
+        char name[OPTION_NAME_BYTES_MAX];
+        option_variable(option_rows[option].name, name);
         const size_t name_bytes = strlen(name);
         for (char *const *entry = environment; *entry; entry++)
             if (strncmp(*entry, name, name_bytes) == 0 && (*entry)[name_bytes] == '=')
@@ -159,10 +132,10 @@ static enum tarn_status environment_read(struct options *options, char *const *e
 static size_t distance(const char *a, const char *b)
 {
     /* Levenshtein's distance, one row; names are short. */
-    size_t row[NAME_BYTES_MAX];
+    size_t row[OPTION_NAME_BYTES_MAX];
     const size_t b_length = strlen(b);
-    if (strlen(a) >= NAME_BYTES_MAX || b_length >= NAME_BYTES_MAX)
-        return NAME_BYTES_MAX;
+    if (strlen(a) >= OPTION_NAME_BYTES_MAX || b_length >= OPTION_NAME_BYTES_MAX)
+        return OPTION_NAME_BYTES_MAX;
     for (size_t j = 0; j <= b_length; j++)
         row[j] = j;
     for (size_t i = 1; a[i - 1]; i++) {
@@ -199,7 +172,7 @@ static enum tarn_status unknown_option(struct options *options, const char *flag
     const char *names[OPTION_COUNT_ALL];
     for (enum option option = 0; option < OPTION_COUNT_ALL; option++)
         names[option] = option_rows[option].name;
-    char name[NAME_BYTES_MAX];
+    char name[OPTION_NAME_BYTES_MAX];
     (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(flag, "="), flag);
     const char *nearest = nearest_name(name + strspn(name, "-"), names, OPTION_COUNT_ALL);
     if (nearest)
@@ -231,7 +204,7 @@ static enum tarn_status flag_read(struct options *options, int argc, char *const
     const enum option option = option_find(flag);
     if (option == OPTION_COUNT_ALL)
         return unknown_option(options, flag);
-    char spelling[NAME_BYTES_MAX];
+    char spelling[OPTION_NAME_BYTES_MAX];
     (void)snprintf(spelling, sizeof(spelling), "--%s", option_rows[option].name);
     const char *equals = strchr(flag, '=');
     if (option_rows[option].type == OPTION_TYPE_SWITCH) {
@@ -341,132 +314,5 @@ enum tarn_status pool_option_read(const char *text, struct pool_option *out_pool
         }
     }
     *out_pool = pool;
-    return TARN_OK;
-}
-
-/* Append `words` broken into lines that start at `indent`; the first is there already. */
-static enum tarn_status words_append(struct text *out, const char *words, size_t indent)
-{
-    size_t column = indent;
-    while (*words) {
-        const size_t word_bytes = strcspn(words, " ");
-        if (column > indent && column + 1 + word_bytes > HELP_COLUMNS) {
-            TRY(text_append(out, "\n%*s", (int)indent, ""));
-            column = indent;
-        }
-        TRY(text_append(out, "%s%.*s", column > indent ? " " : "", (int)word_bytes, words));
-        column += word_bytes + (column > indent);
-        words += word_bytes;
-        words += *words == ' ';
-    }
-    return text_append(out, "\n");
-}
-
-static enum tarn_status help_words(const struct option_row *row, struct text *out)
-{
-    TRY(text_append(out, "%s", row->help));
-    const char *fallback = row->fallback[0] ? row->fallback : row->unset_note;
-    return fallback[0] ? text_append(out, " [%s]", fallback) : TARN_OK;
-}
-
-static enum tarn_status help_row(const struct option_row *row, struct text *out)
-{
-    char head[128];
-    const int head_bytes = snprintf(head, sizeof(head), "  --%s%s%s", row->name,
-                                    row->argument[0] ? " " : "", row->argument);
-    TRY(text_append(out, "%s", head));
-    if (head_bytes > HELP_INDENT - 2)
-        TRY(text_append(out, "\n%*s", HELP_INDENT, ""));
-    else
-        TRY(text_append(out, "%*s", HELP_INDENT - head_bytes, ""));
-    CLEANUP(text_deinit)
-    struct text words;
-    text_init(&words, 4096);
-    TRY(help_words(row, &words));
-    return words_append(out, text_chars(&words), HELP_INDENT);
-}
-
-enum tarn_status options_print_help(struct text *out)
-{
-    for (size_t i = 0; i < LENGTH_OF(option_lines); i++) {
-        if (option_lines[i].title)
-            TRY(text_append(out, "\n%s:\n", option_lines[i].title));
-        else
-            TRY(help_row(&option_rows[option_lines[i].option], out));
-    }
-    return TARN_OK;
-}
-
-static const char *source_text(const struct option_value *value, const char *variable)
-{
-    switch (value->source) {
-    case OPTION_FROM_DEFAULT:
-        return "default";
-    case OPTION_FROM_ENVIRONMENT:
-        return variable;
-    case OPTION_FROM_FLAG:
-        return "flag";
-    }
-    return "";
-}
-
-enum tarn_status options_print_config(const struct options *options, struct text *out)
-{
-    TRY(text_append(out, "%-22s %-40s %s\n", "option", "value", "from"));
-    TRY(text_append(out, "%-22s %-40s %s\n", "MODEL", options->model ? options->model : "(none)",
-                    options->model ? "argument" : "default"));
-    for (enum option option = 0; option < OPTION_COUNT_ALL; option++) {
-        const struct option_row *row = &option_rows[option];
-        if (row->type == OPTION_TYPE_SWITCH)
-            continue;
-        const struct option_value *value = &options->values[option];
-        char variable[NAME_BYTES_MAX];
-        variable_name(row->name, variable);
-        char shown[320];
-        (void)snprintf(shown, sizeof(shown), value->is_set ? "%s" : "(%s)",
-                       value->is_set ? value->text : row->unset_note);
-        TRY(text_append(out, "%-22s %-40s %s\n", row->name, shown, source_text(value, variable)));
-    }
-    return TARN_OK;
-}
-
-/* Text for a manual page: backslashes and leading dots are troff's. */
-static enum tarn_status manual_append(struct text *out, const char *chars)
-{
-    for (; *chars; chars++) {
-        const char *escape = *chars == '-' ? "\\" : "";
-        const char *rest = *chars == '\\' ? "e" : "";
-        TRY(text_append(out, "%s%c%s", escape, *chars, rest));
-    }
-    return TARN_OK;
-}
-
-static enum tarn_status manual_row(const struct option_row *row, struct text *out)
-{
-    TRY(text_append(out, ".TP\n\\fB\\-\\-"));
-    TRY(manual_append(out, row->name));
-    TRY(text_append(out, "\\fR"));
-    if (row->argument[0]) {
-        TRY(text_append(out, " \\fI"));
-        TRY(manual_append(out, row->argument));
-        TRY(text_append(out, "\\fR"));
-    }
-    TRY(text_append(out, "\n"));
-    CLEANUP(text_deinit)
-    struct text words;
-    text_init(&words, 4096);
-    TRY(help_words(row, &words));
-    TRY(manual_append(out, text_chars(&words)));
-    return text_append(out, "\n");
-}
-
-enum tarn_status options_print_manual(struct text *out)
-{
-    for (size_t i = 0; i < LENGTH_OF(option_lines); i++) {
-        if (option_lines[i].title)
-            TRY(text_append(out, ".SS %s\n", option_lines[i].title));
-        else
-            TRY(manual_row(&option_rows[option_lines[i].option], out));
-    }
     return TARN_OK;
 }

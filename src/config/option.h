@@ -16,7 +16,7 @@
 #include "config/option-list.h"
 
 enum option {
-#define SECTION(title)
+#define SECTION(title, key)
 #define X(id, ...) OPTION_##id,
     OPTION_LIST(SECTION, X)
 #undef X

@@ -186,7 +186,7 @@ static void the_help_and_the_manual_name_every_option(void **state)
     text_init(&manual, 1 << 16);
     assert_int_equal(options_print_help(&help), TARN_OK);
     assert_int_equal(options_print_manual(&manual), TARN_OK);
-#define SECTION(title)                                                                             \
+#define SECTION(title, key)                                                                        \
     assert_non_null(strstr(text_chars(&help), "\n" title ":\n"));                                  \
     assert_non_null(strstr(text_chars(&manual), ".SS " title "\n"));
 #define X(id, type, name, ...) assert_non_null(strstr(text_chars(&help), "  --" name));
