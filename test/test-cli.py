@@ -79,6 +79,34 @@ def _():
     assert rows["MODEL"] == ["MODEL", "m.gguf", "argument"]
 
 
+@tap.case("tarn serve --print-config shows the file and line that a value came from")
+def _():
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "t.yaml"
+        file.write_text("model: m.gguf\nserver:\n  port: 82\n  max_waiting: 9\n")
+        result = run("serve", "--config", str(file), "--print-config", TARN_MAX_WAITING="10")
+        rows = {line.split()[0]: line.split() for line in result.stdout.splitlines()}
+        assert rows["MODEL"] == ["MODEL", "m.gguf", f"{file}:1"]
+        assert rows["port"] == ["port", "82", f"{file}:3"]
+        assert rows["max-waiting"] == ["max-waiting", "10", "TARN_MAX_WAITING"]
+        assert rows["config"] == ["config", str(file), "flag"]
+        file.write_text("server:\n  prot: 82\n")
+        refused(run("serve", "--config", str(file)), f"{file}:2: ", "'prot'", "did you mean port?")
+        refused(run("serve", TARN_CONFIG=folder), folder, "Is a directory")
+
+
+@tap.case("each example of a configuration is read whole")
+def _():
+    files = sorted((ROOT / "examples").glob("*.yaml"))
+    assert len(files) >= 1
+    for file in files:
+        result = run("serve", "--config", str(file), "--print-config")
+        assert result.returncode == 0 and result.stderr == "", (file, result.stderr)
+        keys = [line for line in file.read_text().splitlines() if line.startswith("  ")]
+        shown = [line for line in result.stdout.splitlines() if f" {file}:" in line]
+        assert len(shown) == len(keys) > 3, (file, keys, shown)
+
+
 @tap.case("wrong options are refused by name, with value and advice")
 def _():
     refused(run("serve", "m.gguf", "--prot", "1"), "unknown option --prot", "did you mean --port?")

@@ -22,9 +22,24 @@ static const char manual_serve[] =
     "start.\n"
     "Either way the exit status is 0.\n"
     ".SH OPTIONS OF TARN SERVE\n"
-    "A flag wins over the environment, which wins over the default, shown in brackets. The\n"
-    "variable of \\fB\\-\\-max\\-batch\\-size\\fR is \\fBTARN_MAX_BATCH_SIZE\\fR, and so for the\n"
-    "others. Sizes take B, KiB, MiB, GiB or TiB, times ms or s.\n";
+    "A flag wins over the environment, which wins over the configuration file, which wins over "
+    "the\n"
+    "default, shown in brackets; \\fB\\-\\-print\\-config\\fR shows which one it was. The "
+    "variable\n"
+    "of \\fB\\-\\-max\\-batch\\-size\\fR is \\fBTARN_MAX_BATCH_SIZE\\fR, and so for the others.\n"
+    "Sizes take B, KiB, MiB, GiB or TiB, times ms or s.\n";
+
+static const char manual_file[] =
+    ".SH CONFIGURATION FILE\n"
+    "YAML, named by \\fB\\-\\-config\\fR or \\fBTARN_CONFIG\\fR: a mapping of sections, each a\n"
+    "mapping of keys. A key is an option\\(cqs name with _ for \\-, without the section\\(cqs name "
+    "in\n"
+    "front. The key \\fIpath\\fR is what a section is about: in \\fImodel\\fR the GGUF file, in\n"
+    "\\fIpool\\fR what \\fB\\-\\-pool\\fR takes; it may also stand alone, as in \\fIpool: "
+    "none\\fR.\n"
+    "Values are written as after a flag. Unknown keys, keys that come twice, anchors, aliases, "
+    "tags\n"
+    "and second documents are refused with their line.\n";
 
 static const char manual_pool[] =
     ".SH LOOKING INTO A POOL\n"
@@ -51,5 +66,5 @@ enum tarn_status manual_print(struct text *out)
         TRY(text_append(out, ".TP\n.B %s\n%s\n", commands[i].name, commands[i].summary));
     TRY(text_append(out, "%s", manual_serve));
     TRY(options_print_manual(out));
-    return text_append(out, "%s%s", manual_pool, manual_tail);
+    return text_append(out, "%s%s%s", manual_file, manual_pool, manual_tail);
 }

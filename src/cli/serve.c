@@ -14,8 +14,8 @@ static enum tarn_status help_print(struct text *out)
     TRY(text_append(out,
                     "usage: tarn serve MODEL.gguf [options]\n\n"
                     "Serve a model over an OpenAI-compatible HTTP API. Each option can also be "
-                    "given in the\nenvironment, as TARN_PORT for --port. Defaults are in "
-                    "brackets.\n"));
+                    "given in the\nenvironment, as TARN_PORT for --port, or in a file, which may "
+                    "name the model, too:\ndocs/configuration.md. Defaults are in brackets.\n"));
     return options_print_help(out);
 }
 
@@ -30,7 +30,8 @@ static int print(enum tarn_status status, const struct text *text)
 
 int serve_command(int argc, char **argv)
 {
-    struct options options;
+    CLEANUP(options_deinit)
+    struct options options = { 0 };
     CLEANUP(text_deinit)
     struct text text;
     text_init(&text, OUTPUT_BYTES_MAX);
@@ -43,7 +44,8 @@ int serve_command(int argc, char **argv)
     if (option_bool(&options, OPTION_PRINT_CONFIG))
         return print(options_print_config(&options, &text), &text);
     if (!options.model) {
-        log_error("which model? usage: tarn serve MODEL.gguf [options]");
+        log_error("which model? usage: tarn serve MODEL.gguf [options], or model.path in "
+                  "--config FILE");
         return EXIT_STATUS_USAGE;
     }
     if (guard_install() != TARN_OK)

@@ -89,6 +89,8 @@
     X(VERIFY_TOKENS, BOOL, "verify-tokens", "on|off", "off", 0, 0, "",                             \
       "store the tokens with each page and compare them when it is loaded")                        \
     SECTION("Other", "")                                                                           \
+    X(CONFIG, TEXT, "config", "FILE", "", 0, 0, "no file",                                         \
+      "read options from a YAML file; flags and the environment win over it")                      \
     X(PRINT_CONFIG, SWITCH, "print-config", "", "", 0, 0, "",                                      \
       "show each option's value and where it came from, and exit")                                 \
     X(HELP, SWITCH, "help", "", "", 0, 0, "", "show this help and exit")

@@ -50,46 +50,61 @@ static enum tarn_status help_row(const struct option_row *row, struct text *out)
     return words_append(out, text_chars(&words), HELP_INDENT);
 }
 
+/* A heading, with the file's section that its options are in. */
+static enum tarn_status title_append(const struct option_line *line, const char *before,
+                                     const char *after, struct text *out)
+{
+    if (line->key[0])
+        return text_append(out, "%s%s (section %s)%s", before, line->title, line->key, after);
+    return text_append(out, "%s%s%s", before, line->title, after);
+}
+
 enum tarn_status options_print_help(struct text *out)
 {
     for (size_t i = 0; i < option_line_count; i++) {
         if (option_lines[i].title)
-            TRY(text_append(out, "\n%s:\n", option_lines[i].title));
+            TRY(title_append(&option_lines[i], "\n", ":\n", out));
         else
             TRY(help_row(&option_rows[option_lines[i].option], out));
     }
     return TARN_OK;
 }
 
-static const char *source_text(const struct option_value *value, const char *variable)
+static enum tarn_status source_append(const struct options *options, enum option_source source,
+                                      uint32_t line, const char *name, struct text *out)
 {
-    switch (value->source) {
+    char variable[OPTION_NAME_BYTES_MAX];
+    switch (source) {
     case OPTION_FROM_DEFAULT:
-        return "default";
+        return text_append(out, "default\n");
+    case OPTION_FROM_FILE:
+        return text_append(out, "%s:%u\n", option_text(options, OPTION_CONFIG), line);
     case OPTION_FROM_ENVIRONMENT:
-        return variable;
+        option_variable(name, variable);
+        return text_append(out, "%s\n", variable);
     case OPTION_FROM_FLAG:
-        return "flag";
+        return text_append(out, "%s\n", name[0] ? "flag" : "argument");
     }
-    return "";
+    return TARN_INVALID;
 }
 
 enum tarn_status options_print_config(const struct options *options, struct text *out)
 {
     TRY(text_append(out, "%-22s %-40s %s\n", "option", "value", "from"));
-    TRY(text_append(out, "%-22s %-40s %s\n", "MODEL", options->model ? options->model : "(none)",
-                    options->model ? "argument" : "default"));
+    TRY(text_append(out, "%-22s %-40s ", "MODEL", options->model ? options->model : "(none)"));
+    TRY(source_append(options, options->model_source, options->model_line, "", out));
     for (enum option option = 0; option < OPTION_COUNT_ALL; option++) {
         const struct option_row *row = &option_rows[option];
+        const struct option_value *value = &options->values[option];
         if (row->type == OPTION_TYPE_SWITCH)
             continue;
-        const struct option_value *value = &options->values[option];
-        char variable[OPTION_NAME_BYTES_MAX];
-        option_variable(row->name, variable);
-        char shown[320];
-        (void)snprintf(shown, sizeof(shown), value->is_set ? "%s" : "(%s)",
-                       value->is_set ? value->text : row->unset_note);
-        TRY(text_append(out, "%-22s %-40s %s\n", row->name, shown, source_text(value, variable)));
+        CLEANUP(text_deinit)
+        struct text shown;
+        text_init(&shown, 1 << 16);
+        TRY(value->is_set ? text_append(&shown, "%s", value->text)
+                          : text_append(&shown, "(%s)", row->unset_note));
+        TRY(text_append(out, "%-22s %-40s ", row->name, text_chars(&shown)));
+        TRY(source_append(options, value->source, value->line, row->name, out));
     }
     return TARN_OK;
 }
@@ -128,7 +143,7 @@ enum tarn_status options_print_manual(struct text *out)
 {
     for (size_t i = 0; i < option_line_count; i++) {
         if (option_lines[i].title)
-            TRY(text_append(out, ".SS %s\n", option_lines[i].title));
+            TRY(title_append(&option_lines[i], ".SS ", "\n", out));
         else
             TRY(manual_row(&option_rows[option_lines[i].option], out));
     }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "codec/yaml.h"
 #include "config/option-table.h"
 #include "config/value.h"
 
@@ -76,9 +77,20 @@ static enum tarn_status limits_check(const struct option_row *row, uint64_t numb
     return TARN_INVALID;
 }
 
-/* `spelling` is how the user named the option, for the message. */
-static enum tarn_status value_set(struct options *options, enum option option, const char *text,
-                                  enum option_source source, const char *spelling)
+const char *option_section(enum option option)
+{
+    const char *key = "";
+    for (size_t i = 0; i < option_line_count; i++) {
+        if (option_lines[i].title)
+            key = option_lines[i].key;
+        else if (option_lines[i].option == option)
+            return key;
+    }
+    return "";
+}
+
+enum tarn_status option_set(struct options *options, enum option option, const char *text,
+                            enum option_source source, const char *spelling)
 {
     const struct option_row *row = &option_rows[option];
     struct value_reason reason;
@@ -91,7 +103,10 @@ static enum tarn_status value_set(struct options *options, enum option option, c
                        spelling, text, reason.chars, row->argument);
         return TARN_INVALID;
     }
-    options->values[option] =
+    struct option_value *value = &options->values[option];
+    if (source < value->source)
+        return TARN_OK;
+    *value =
         (struct option_value){ .source = source, .is_set = true, .text = text, .number = number };
     return TARN_OK;
 }
@@ -108,8 +123,8 @@ static enum tarn_status defaults_read(struct options *options)
 {
     for (enum option option = 0; option < OPTION_COUNT_ALL; option++)
         if (option_rows[option].fallback[0])
-            TRY(value_set(options, option, option_rows[option].fallback, OPTION_FROM_DEFAULT,
-                          option_rows[option].name));
+            TRY(option_set(options, option, option_rows[option].fallback, OPTION_FROM_DEFAULT,
+                           option_rows[option].name));
     return TARN_OK;
 }
 
@@ -123,8 +138,8 @@ static enum tarn_status environment_read(struct options *options, char *const *e
         const size_t name_bytes = strlen(name);
         for (char *const *entry = environment; *entry; entry++)
             if (strncmp(*entry, name, name_bytes) == 0 && (*entry)[name_bytes] == '=')
-                TRY(value_set(options, option, *entry + name_bytes + 1, OPTION_FROM_ENVIRONMENT,
-                              name));
+                TRY(option_set(options, option, *entry + name_bytes + 1, OPTION_FROM_ENVIRONMENT,
+                               name));
     }
     return TARN_OK;
 }
@@ -156,7 +171,10 @@ static size_t distance(const char *a, const char *b)
 const char *nearest_name(const char *name, const char *const *names, size_t count)
 {
     const char *nearest = NULL;
-    size_t least = strlen(name) / 3 + 1; /* further than this is another word */
+    const size_t length = strlen(name);
+    size_t least = length / 3 + 1; /* further than this is another word */
+    if (length >= OPTION_NAME_BYTES_MAX)
+        return NULL;
     for (size_t i = 0; i < count; i++) {
         const size_t far = distance(name, names[i]);
         if (far <= least) {
@@ -209,37 +227,32 @@ static enum tarn_status flag_read(struct options *options, int argc, char *const
     const char *equals = strchr(flag, '=');
     if (option_rows[option].type == OPTION_TYPE_SWITCH) {
         if (!equals)
-            return value_set(options, option, "on", OPTION_FROM_FLAG, spelling);
+            return option_set(options, option, "on", OPTION_FROM_FLAG, spelling);
         (void)snprintf(options->error, sizeof(options->error), "%s takes no value", spelling);
         return TARN_INVALID;
     }
     if (equals)
-        return value_set(options, option, equals + 1, OPTION_FROM_FLAG, spelling);
+        return option_set(options, option, equals + 1, OPTION_FROM_FLAG, spelling);
     if (*at + 1 < argc)
-        return value_set(options, option, argv[++*at], OPTION_FROM_FLAG, spelling);
+        return option_set(options, option, argv[++*at], OPTION_FROM_FLAG, spelling);
     (void)snprintf(options->error, sizeof(options->error), "%s needs a value (%s)", spelling,
                    option_rows[option].argument);
     return TARN_INVALID;
 }
 
-enum tarn_status options_read(int argc, char *const *argv, char *const *environment,
-                              struct options *out_options)
+static enum tarn_status words_read(struct options *options, int argc, char *const *argv)
 {
-    struct options *options = out_options;
-    *options = (struct options){ 0 };
-    TRY(defaults_read(options));
-    if (environment)
-        TRY(environment_read(options, environment));
     bool only_operands = false;
     for (int at = 0; at < argc; at++) {
         if (!only_operands && strcmp(argv[at], "--") == 0) {
             only_operands = true;
         } else if (!only_operands && strcmp(argv[at], "-h") == 0) {
-            TRY(value_set(options, OPTION_HELP, "on", OPTION_FROM_FLAG, "-h"));
+            TRY(option_set(options, OPTION_HELP, "on", OPTION_FROM_FLAG, "-h"));
         } else if (!only_operands && argv[at][0] == '-' && argv[at][1] != '\0') {
             TRY(flag_read(options, argc, argv, &at));
         } else if (!options->model) {
             options->model = argv[at];
+            options->model_source = OPTION_FROM_FLAG;
         } else {
             (void)snprintf(options->error, sizeof(options->error),
                            "unexpected argument '%.100s': there is one model, '%.100s'", argv[at],
@@ -247,8 +260,52 @@ enum tarn_status options_read(int argc, char *const *argv, char *const *environm
             return TARN_INVALID;
         }
     }
+    return TARN_OK;
+}
+
+/* What the table cannot say of a value; the message says where it came from. */
+static enum tarn_status pool_check(struct options *options)
+{
+    const struct option_value *value = &options->values[OPTION_POOL];
     struct pool_option pool;
-    return pool_option_read(option_text(options, OPTION_POOL), &pool, options->error);
+    char reason[OPTION_ERROR_BYTES];
+    if (pool_option_read(value->text, &pool, reason) == TARN_OK)
+        return TARN_OK;
+    if (value->source == OPTION_FROM_FILE)
+        (void)snprintf(options->error, sizeof(options->error), "%.300s:%u: %.600s",
+                       option_text(options, OPTION_CONFIG), value->line, reason);
+    else
+        (void)snprintf(options->error, sizeof(options->error), "%s%.900s",
+                       value->source == OPTION_FROM_ENVIRONMENT ? "TARN_POOL: " : "", reason);
+    return TARN_INVALID;
+}
+
+static enum tarn_status sources_read(struct options *options, int argc, char *const *argv,
+                                     char *const *environment)
+{
+    TRY(defaults_read(options));
+    if (environment)
+        TRY(environment_read(options, environment));
+    TRY(words_read(options, argc, argv));
+    if (option_is_set(options, OPTION_CONFIG))
+        TRY(options_read_file(options, option_text(options, OPTION_CONFIG)));
+    return pool_check(options);
+}
+
+enum tarn_status options_read(int argc, char *const *argv, char *const *environment,
+                              struct options *out_options)
+{
+    *out_options = (struct options){ 0 };
+    const enum tarn_status status = sources_read(out_options, argc, argv, environment);
+    if (status != TARN_OK)
+        options_deinit(out_options);
+    return status;
+}
+
+void options_deinit(struct options *options)
+{
+    yaml_destroy(options->file);
+    options->file = NULL;
 }
 
 bool option_is_set(const struct options *options, enum option option)
@@ -276,6 +333,8 @@ const char *option_origin(const struct options *options, enum option option)
     switch (options->values[option].source) {
     case OPTION_FROM_DEFAULT:
         return "by default";
+    case OPTION_FROM_FILE:
+        return "from the configuration file";
     case OPTION_FROM_ENVIRONMENT:
         return "from the environment";
     case OPTION_FROM_FLAG:

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * option.h - the options of `tarn serve`, from flags, the environment and the defaults.
+ * option.h - the options of `tarn serve`, from flags, the environment, a file and the defaults.
  *
- * A flag wins over the environment, which wins over the default. Every value is checked when it is
- * read; an option without a value takes what the program works out from the rest ("when unset" in
- * option-list.h). Values borrow from argv and the environment. Pure; one thread at a time.
+ * A flag wins over the environment, which wins over the file that --config names, which wins over
+ * the default. Every value is checked when it is read, also one that loses; an option without a
+ * value takes what the program works out from the rest ("when unset" in option-list.h). Values
+ * borrow from argv and the environment. One thread at a time; but for reading the file, pure.
  */
 #ifndef CONFIG_OPTION_H
 #define CONFIG_OPTION_H
@@ -24,27 +25,42 @@ enum option {
         OPTION_COUNT_ALL
 };
 
-enum option_source { OPTION_FROM_DEFAULT, OPTION_FROM_ENVIRONMENT, OPTION_FROM_FLAG };
+/* In this order a later one wins. */
+enum option_source {
+    OPTION_FROM_DEFAULT,
+    OPTION_FROM_FILE,
+    OPTION_FROM_ENVIRONMENT,
+    OPTION_FROM_FLAG
+};
 
 struct option_value {
     enum option_source source;
     bool is_set;
+    uint32_t line;    /* where the file has it, also when another source wins; 0: it does not */
     const char *text; /* as written */
     uint64_t number;  /* count, bytes, milliseconds, 0 or 1, or the choice's index */
 };
 
-enum { OPTION_ERROR_BYTES = 512 };
+struct yaml_tree;
+
+enum { OPTION_ERROR_BYTES = 1024 };
 
 struct options {
     struct option_value values[OPTION_COUNT_ALL];
-    const char *model;              /* the one operand, or NULL */
+    const char *model; /* the one operand, else the file's, else NULL */
+    enum option_source model_source;
+    uint32_t model_line;
+    struct yaml_tree *file;         /* owned: its values' texts */
     char error[OPTION_ERROR_BYTES]; /* set by options_read() when it fails */
 };
 
 /* Read argv[0..argc), without the program's and the subcommand's name, and `environment` (as
- * environ; NULL: none). INVALID: out_options->error names the option, the value and what to do. */
+ * environ; NULL: none). INVALID, or what became of reading the file: out_options->error names the
+ * option, the value and what to do, and there is nothing to deinit. */
 NODISCARD enum tarn_status options_read(int argc, char *const *argv, char *const *environment,
                                         struct options *out_options);
+
+void options_deinit(struct options *options); /* texts of the file are gone */
 
 bool option_is_set(const struct options *options, enum option option);
 const char *option_text(const struct options *options, enum option option); /* NULL when unset */

@@ -2,10 +2,13 @@
 #include "os/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include "base/alloc.h"
 
 enum tarn_status file_write_at(int fd, uint64_t offset, const struct tarn_span *spans,
                                uint32_t count)
@@ -50,6 +53,44 @@ enum tarn_status file_read_at(int fd, uint64_t offset, void *out_data, size_t si
         size_bytes -= (size_t)got;
     }
     return TARN_OK;
+}
+
+/* Until the end, or bytes_max and one more. */
+static enum tarn_status file_read_some(int fd, char *chars, size_t bytes_max, size_t *out_bytes)
+{
+    size_t done = 0;
+    while (done <= bytes_max) {
+        const ssize_t got = read(fd, chars + done, bytes_max + 1 - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return TARN_IO;
+        if (got == 0) {
+            *out_bytes = done;
+            return TARN_OK;
+        }
+        done += (size_t)got;
+    }
+    return TARN_NO_SPACE;
+}
+
+enum tarn_status file_load(const char *path, size_t bytes_max, char **out_chars, size_t *out_bytes)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return TARN_IO;
+    char *chars = mem_alloc(bytes_max + 2, 1); /* zeroed: what is read ends with NUL */
+    enum tarn_status status = TARN_NO_MEMORY;
+    if (chars)
+        status = file_read_some(fd, chars, bytes_max, out_bytes);
+    const int cause = errno;
+    (void)close(fd);
+    errno = cause;
+    if (status == TARN_OK)
+        *out_chars = chars;
+    else
+        mem_free(chars);
+    return status;
 }
 
 enum tarn_status file_boot_id(uint64_t out_boot[2])
