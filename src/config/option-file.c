@@ -38,7 +38,7 @@ static enum tarn_status refuse_memory(struct options *options)
     return TARN_NO_MEMORY;
 }
 
-static const char *key_of(enum option option)
+const char *option_key(enum option option)
 {
     const char *name = option_rows[option].name;
     const char *section = option_section(option);
@@ -60,7 +60,7 @@ static enum option key_find(const char *section, const char *key)
 {
     for (enum option option = 0; option < OPTION_COUNT_ALL; option++)
         if (is_in_section(option, section) &&
-            (strcmp(key_of(option), key) == 0 || strcmp(option_rows[option].name, key) == 0))
+            (strcmp(option_key(option), key) == 0 || strcmp(option_rows[option].name, key) == 0))
             return option;
     return OPTION_COUNT_ALL;
 }
@@ -106,7 +106,7 @@ static enum tarn_status unknown_key(const struct place *place, const char *key, 
     names[count++] = main_key;
     for (enum option option = 0; option < OPTION_COUNT_ALL; option++) {
         if (is_in_section(option, place->section))
-            names[count++] = key_of(option);
+            names[count++] = option_key(option);
         else if (option_section(option)[0] && strcmp(option_rows[option].name, key) == 0)
             return refuse(place, line, "'%.40s' belongs in section %s, not in %s", written,
                           option_section(option), place->section);
@@ -194,7 +194,7 @@ static bool has_keys_below(const char *section, const char *name)
 {
     const size_t name_bytes = strlen(name);
     for (enum option option = 0; option < OPTION_COUNT_ALL; option++) {
-        const char *key = key_of(option);
+        const char *key = option_key(option);
         if (is_in_section(option, section) && strncmp(key, name, name_bytes) == 0 &&
             key[name_bytes] == '-')
             return true;

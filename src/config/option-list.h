@@ -62,6 +62,12 @@
     X(POOL, TEXT, "pool", "none|PATH[,size=SIZE]", "", 0, 0,                                       \
       "the user's default pool on this host",                                                      \
       "pool of pages to share with other servers; it is created if it is not there")               \
+    X(CONNECTOR, TEXT, "connector", "PRESET", "tarn", 0, 0, "",                                    \
+      "what connects the engine to a pool: tarn, which is Tarn's own, or a module")                \
+    X(CONNECTOR_MODULE, TEXT, "connector-module", "PATH.so", "", 0, 0, "the preset's",             \
+      "shared object that has the connector")                                                      \
+    X(CONNECTOR_SYMBOL, TEXT, "connector-symbol", "NAME", "", 0, 0, "the preset's",                \
+      "function of the module that returns its table (tarn_connector_entry in tarn.h)")            \
     X(MODEL_KEY, TEXT, "model-key", "TEXT", "", 0, 0,                                              \
       "the file's name and a digest of its contents",                                              \
       "what the pool calls the weights; equal keys must mean equal weights")                       \

@@ -42,9 +42,6 @@ struct option_line {
 extern const struct option_line option_lines[];
 extern const size_t option_line_count;
 
-/* The section of the configuration file that an option is in; "": none. */
-const char *option_section(enum option option);
-
 /* Check and take a value, unless one from a source that wins is there. INVALID: options->error
  * begins with `spelling`, which is how the user named the option. */
 NODISCARD enum tarn_status option_set(struct options *options, enum option option, const char *text,
@@ -57,6 +54,9 @@ NODISCARD enum tarn_status options_apply_file(struct options *options, const cha
 
 /* The same of a file. Also IO, and NO_SPACE: it is too long. */
 NODISCARD enum tarn_status options_read_file(struct options *options, const char *path);
+
+/* The option's key in its section of the file, with - for _. */
+const char *option_key(enum option option);
 
 /* "TARN_PORT" of "port". */
 void option_variable(const char *name, char out[static OPTION_NAME_BYTES_MAX]);

@@ -271,12 +271,11 @@ static enum tarn_status pool_check(struct options *options)
     char reason[OPTION_ERROR_BYTES];
     if (pool_option_read(value->text, &pool, reason) == TARN_OK)
         return TARN_OK;
-    if (value->source == OPTION_FROM_FILE)
-        (void)snprintf(options->error, sizeof(options->error), "%.300s:%u: %.600s",
-                       option_text(options, OPTION_CONFIG), value->line, reason);
-    else
-        (void)snprintf(options->error, sizeof(options->error), "%s%.900s",
-                       value->source == OPTION_FROM_ENVIRONMENT ? "TARN_POOL: " : "", reason);
+    char place[OPTION_PLACE_BYTES] = "";
+    if (value->source != OPTION_FROM_FLAG)
+        option_place(options, OPTION_POOL, place);
+    (void)snprintf(options->error, sizeof(options->error), "%s%s%.400s", place,
+                   place[0] ? ": " : "", reason);
     return TARN_INVALID;
 }
 
@@ -306,6 +305,31 @@ void options_deinit(struct options *options)
 {
     yaml_destroy(options->file);
     options->file = NULL;
+}
+
+void option_place(const struct options *options, enum option option,
+                  char out_place[OPTION_PLACE_BYTES])
+{
+    const struct option_value *value = &options->values[option];
+    char name[OPTION_NAME_BYTES_MAX];
+    switch (value->source) {
+    case OPTION_FROM_DEFAULT:
+    case OPTION_FROM_FLAG:
+        (void)snprintf(out_place, OPTION_PLACE_BYTES, "--%s", option_rows[option].name);
+        return;
+    case OPTION_FROM_FILE:
+        (void)snprintf(name, sizeof(name), "%s", option_key(option));
+        for (char *at = name; *at; at++)
+            *at = (char)(*at == '-' ? '_' : *at);
+        (void)snprintf(out_place, OPTION_PLACE_BYTES, "%.300s:%u: %s.%s",
+                       option_text(options, OPTION_CONFIG), value->line, option_section(option),
+                       name);
+        return;
+    case OPTION_FROM_ENVIRONMENT:
+        option_variable(option_rows[option].name, name);
+        (void)snprintf(out_place, OPTION_PLACE_BYTES, "%s", name);
+        return;
+    }
 }
 
 bool option_is_set(const struct options *options, enum option option)

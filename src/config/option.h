@@ -66,6 +66,14 @@ bool option_is_set(const struct options *options, enum option option);
 const char *option_text(const struct options *options, enum option option); /* NULL when unset */
 uint64_t option_number(const struct options *options, enum option option);  /* 0 when unset */
 bool option_bool(const struct options *options, enum option option);
+
+/* The section of the configuration file that an option is in; "": none. */
+const char *option_section(enum option option);
+
+/* Where a value was given, for messages: "--port", "TARN_PORT", "t.yaml:3: server.port". */
+enum { OPTION_PLACE_BYTES = 512 };
+void option_place(const struct options *options, enum option option,
+                  char out_place[OPTION_PLACE_BYTES]);
 const char *option_origin(const struct options *options, enum option option); /* "by default" ... */
 
 /* What --pool says. */

@@ -4,6 +4,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+static enum tarn_status refuse_setting(char reason[GATE_REASON_BYTES], const char *option,
+                                       bool is_on, const char *why, const char *instead)
+{
+    (void)snprintf(reason, GATE_REASON_BYTES, "%s is %s: %s; %s", option, is_on ? "on" : "off", why,
+                   instead);
+    return TARN_UNSUPPORTED;
+}
+
 static enum tarn_status refuse(char reason[GATE_REASON_BYTES], const char *option, uint64_t value,
                                const char *why, const char *instead)
 {
@@ -39,7 +47,8 @@ static const struct gate_flag gate_flags[] = {
       "the state at a block boundary is not in the pages",
       "use a model of attention layers only, " WITHOUT_POOL },
     { TARN_ENGINE_STATE_OUTSIDE, true, "state outside the pages (TARN_ENGINE_STATE_OUTSIDE)",
-      "restored pages would meet stale state of another sequence",
+      "restored pages, such as index keys, would meet stale state of another sequence, such as "
+      "index values",
       "keep that state in registered pages, " WITHOUT_POOL },
     { TARN_ENGINE_DRAFT_IN_PAGES, true, "draft layers in pages (TARN_ENGINE_DRAFT_IN_PAGES)",
       "this geometry is not tested", "turn speculative decoding off, " WITHOUT_POOL },
@@ -55,11 +64,11 @@ static enum tarn_status flags_check(const struct tarn_engine_desc *engine,
         const struct gate_flag *row = &gate_flags[i];
         const bool is_set = (engine->flags & row->flag) != 0;
         if (is_set == row->refused_when_set)
-            return refuse(reason, row->option, is_set, row->why, row->instead);
+            return refuse_setting(reason, row->option, is_set, row->why, row->instead);
     }
     if ((engine->flags & TARN_ENGINE_PREEMPTS) && !(engine->flags & TARN_ENGINE_QUIESCES))
-        return refuse(
-            reason, "preemption without quiesce() (TARN_ENGINE_QUIESCES)", 0,
+        return refuse_setting(
+            reason, "preemption (TARN_ENGINE_PREEMPTS) without TARN_ENGINE_QUIESCES", true,
             "pages of a preempted request would be reused under a transfer",
             "call quiesce() before pages are given up, turn preemption off, " WITHOUT_POOL);
     return TARN_OK;
@@ -119,10 +128,25 @@ static enum tarn_status tier_check(const struct tarn_engine_desc *engine, bool p
 {
     if (engine->lower_tier != TARN_SETTING_ON)
         return TARN_OK;
-    return refuse(reason, "lower_tier (--kv-host-tier)", engine->lower_tier,
-                  "moving pages between tiers gives them other addresses than were registered",
-                  pool_is_named ? "set either the pool or the tier, not both"
-                                : "the default pool is off; to use it, do without the tier");
+    return refuse_setting(
+        reason, "lower_tier (a KV tier below the device)", true,
+        "moving pages between tiers gives them other addresses than were registered",
+        pool_is_named ? "set either the pool or the tier, not both"
+                      : "the default pool is off; to use it, do without the tier");
+}
+
+enum tarn_status gate_settle(const struct tarn_engine_desc *engine, bool pool_is_named,
+                             struct gate_settled *out_settled, char out_reason[GATE_REASON_BYTES])
+{
+    struct gate_settled settled = { .lower_tier = TARN_SETTING_OFF,
+                                    .partial_reuse = TARN_SETTING_OFF };
+    const enum tarn_status status = tier_check(engine, pool_is_named, out_reason);
+    if (status != TARN_OK)
+        return pool_is_named ? status : TARN_MISS;
+    settled.tier_was_unset = engine->lower_tier == TARN_SETTING_UNSET;
+    settled.partial_was_on = engine->partial_reuse != TARN_SETTING_OFF;
+    *out_settled = settled;
+    return TARN_OK;
 }
 
 enum tarn_status gate_check_engine(const struct tarn_engine_desc *engine, bool pool_is_named,

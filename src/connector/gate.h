@@ -17,6 +17,19 @@ NODISCARD enum tarn_status gate_check_engine(const struct tarn_engine_desc *engi
                                              bool pool_is_named,
                                              char out_reason[GATE_REASON_BYTES]);
 
+/* What a pool turns off in an engine's own cache. */
+struct gate_settled {
+    enum tarn_setting lower_tier;
+    enum tarn_setting partial_reuse;
+    bool tier_was_unset; /* so that turning it off is said */
+    bool partial_was_on; /* or unset */
+};
+
+/* As tarn_engine_settle(). Not OK: out_reason is set. Outcomes: MISS. UNSUPPORTED. */
+NODISCARD enum tarn_status gate_settle(const struct tarn_engine_desc *engine, bool pool_is_named,
+                                       struct gate_settled *out_settled,
+                                       char out_reason[GATE_REASON_BYTES]);
+
 /* Of a layout that has been checked, on each of so many ranks. */
 NODISCARD enum tarn_status gate_check_layout(const struct tarn_layout *layout, uint32_t rank_count,
                                              char out_reason[GATE_REASON_BYTES]);

@@ -139,7 +139,9 @@ static enum tarn_status engine_take(struct settings *settings,
 static void settings_say(struct settings *settings, const struct tarn_engine_desc *engine)
 {
     if (engine->partial_reuse == TARN_SETTING_ON)
-        log_info("partial block reuse is off while a pool is attached: matches end on a block");
+        log_warn("partial_reuse is on: after a match that ends inside a block the pool %s; turn it "
+                 "off while a pool is attached (tarn_engine_settle())",
+                 settings->can_rewind ? "is asked from the block's start" : "is not asked");
     if (!settings->fail_short && !(engine->flags & TARN_ENGINE_ROLLS_BACK)) {
         log_info("load_failure is `fail`: the engine cannot compute what a load failed to bring");
         settings->fail_short = true;

@@ -71,7 +71,7 @@ static void block_reuse_off_is_refused(void **state)
 {
     (void)state;
     engine.flags = 0;
-    refused("block reuse (TARN_ENGINE_BLOCK_REUSE) is 0", "resume", "turn block reuse on");
+    refused("block reuse (TARN_ENGINE_BLOCK_REUSE) is off", "resume", "turn block reuse on");
 }
 
 static void beam_search_is_refused(void **state)
@@ -87,14 +87,16 @@ static void a_lower_tier_and_a_pool_exclude_each_other(void **state)
     engine.lower_tier = TARN_SETTING_ON;
     assert_int_equal(gate_check_engine(&engine, false, reason), TARN_UNSUPPORTED);
     assert_non_null(strstr(reason, "the default pool is off"));
-    refused("lower_tier (--kv-host-tier)", "other addresses", "either the pool or the tier");
+    refused("lower_tier (a KV tier below the device) is on", "other addresses",
+            "either the pool or the tier");
 }
 
 static void preemption_without_quiesce_is_refused(void **state)
 {
     (void)state;
     engine.flags |= TARN_ENGINE_PREEMPTS;
-    refused("preemption without quiesce()", "reused under a transfer", "call quiesce()");
+    refused("preemption (TARN_ENGINE_PREEMPTS) without TARN_ENGINE_QUIESCES is on",
+            "reused under a transfer", "call quiesce()");
 }
 
 static void what_is_not_in_pages_or_split_otherwise_is_refused(void **state)
@@ -109,7 +111,7 @@ static void what_is_not_in_pages_or_split_otherwise_is_refused(void **state)
                   { TARN_ENGINE_ATTENTION_DP, "attention data parallelism" } };
     for (size_t i = 0; i < LENGTH_OF(flags); i++) {
         engine.flags |= flags[i].flag;
-        refused(flags[i].option, " is 1: ", "--pool none");
+        refused(flags[i].option, " is on: ", "--pool none");
     }
     engine.context_parallel_size = 2;
     refused("context_parallel_size is 2", "slice of a sequence", "set it to 1");
@@ -148,6 +150,38 @@ static void pages_by_address_are_refused_with_several_ranks(void **state)
     assert_non_null(strstr(reason, "by slot"));
 }
 
+static enum tarn_status settled(enum tarn_setting tier, enum tarn_setting partial,
+                                bool pool_is_named, struct gate_settled *out)
+{
+    engine.lower_tier = tier;
+    engine.partial_reuse = partial;
+    return gate_settle(&engine, pool_is_named, out, reason);
+}
+
+/* All that an engine's user can have said of tier and partial reuse, with a pool that was named and
+ * with the default one. */
+static void a_pool_turns_tier_and_partial_reuse_off(void **state)
+{
+    (void)state;
+    struct gate_settled out;
+    for (int named = 0; named < 2; named++) {
+        for (enum tarn_setting partial = TARN_SETTING_UNSET; partial <= TARN_SETTING_ON;
+             partial++) {
+            assert_int_equal(settled(TARN_SETTING_UNSET, partial, named, &out), TARN_OK);
+            assert_int_equal(out.lower_tier, TARN_SETTING_OFF);
+            assert_int_equal(out.partial_reuse, TARN_SETTING_OFF);
+            assert_true(out.tier_was_unset);
+            assert_int_equal(out.partial_was_on, partial != TARN_SETTING_OFF);
+            assert_int_equal(settled(TARN_SETTING_OFF, partial, named, &out), TARN_OK);
+            assert_false(out.tier_was_unset);
+            assert_int_equal(settled(TARN_SETTING_ON, partial, named, &out),
+                             named ? TARN_UNSUPPORTED : TARN_MISS);
+            assert_non_null(strstr(reason, named ? "either the pool or the tier, not both"
+                                                 : "the default pool is off"));
+        }
+    }
+}
+
 /* A page without the identity of its weights is nobody's. */
 static void an_engine_without_model_key_or_format_is_refused(void **state)
 {
@@ -173,6 +207,7 @@ int main(void)
         cmocka_unit_test_setup(what_is_not_in_pages_or_split_otherwise_is_refused, setup),
         cmocka_unit_test_setup(ranks_are_tensor_parallel_and_numbered, setup),
         cmocka_unit_test_setup(pages_by_address_are_refused_with_several_ranks, setup),
+        cmocka_unit_test_setup(a_pool_turns_tier_and_partial_reuse_off, setup),
         cmocka_unit_test_setup(an_engine_without_model_key_or_format_is_refused, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

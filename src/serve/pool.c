@@ -59,6 +59,8 @@ static enum tarn_status connector_open(struct serve_pool *pool, const struct opt
         .model_key = model_key ? model_key : info->model_key,
         .format = &format,
         .flags = TARN_ENGINE_BLOCK_REUSE | TARN_ENGINE_ROLLS_BACK,
+        .lower_tier = TARN_SETTING_OFF, /* kv/ has neither */
+        .partial_reuse = TARN_SETTING_OFF,
         .request_count_max = sched_request_count_max(&limits),
         .request_tokens_max = info->ctx_tokens,
     };
@@ -86,6 +88,12 @@ static enum tarn_status connector_open(struct serve_pool *pool, const struct opt
 /* The pool cannot be had: a failure if the user named it, else the server does without. */
 static enum tarn_status pool_miss(struct serve_pool *pool, enum tarn_status status)
 {
+    if (pool->is_module && pool->choice.choice == POOL_DEFAULT) {
+        log_error("pool: connector %s cannot be used, for the reason above; choose another, or "
+                  "--pool none",
+                  pool->ops->name);
+        return status;
+    }
     if (pool->choice.choice == POOL_NAMED) {
         log_error("pool: %s cannot be used, for the reason above; name another, or --pool none",
                   pool->choice.path);
@@ -99,15 +107,20 @@ static enum tarn_status pool_miss(struct serve_pool *pool, enum tarn_status stat
 }
 
 enum tarn_status serve_pool_prepare(const struct options *options,
-                                    const struct tarn_connector_ops *ops,
+                                    const struct serve_connector *connector,
                                     struct serve_pool *out_pool)
 {
     char error[OPTION_ERROR_BYTES];
-    struct serve_pool pool = { .ops = ops };
+    struct serve_pool pool = { .ops = connector->is_there ? &connector->table : NULL,
+                               .is_module = connector->is_module };
     TRY(pool_option_read(option_text(options, OPTION_POOL), &pool.choice, error));
     if (pool.choice.choice == POOL_NONE) {
         log_info("pool: none (%s)", option_origin(options, OPTION_POOL));
         *out_pool = pool;
+        return TARN_OK;
+    }
+    if (connector->is_there && !connector->is_tarn) {
+        *out_pool = pool; /* where its pages lie is its own affair */
         return TARN_OK;
     }
     const struct tarn_pool_options pool_options = {
@@ -116,7 +129,7 @@ enum tarn_status serve_pool_prepare(const struct options *options,
         .size_bytes = pool.choice.size_bytes,
     };
     const enum tarn_status status =
-        ops ? tarn_pool_open(&pool_options, &pool.held) : TARN_UNSUPPORTED;
+        pool.ops ? tarn_pool_open(&pool_options, &pool.held) : TARN_UNSUPPORTED;
     if (status != TARN_OK)
         TRY(pool_miss(&pool, status));
     *out_pool = pool;
@@ -140,8 +153,12 @@ enum tarn_status serve_pool_open(struct serve_pool *pool, const struct options *
     tarn_pool_close(TAKE(pool->held)); /* the connector holds it, or nobody does */
     if (status != TARN_OK)
         return pool_miss(pool, status);
-    log_info("pool: %s%s", pool->choice.choice == POOL_NAMED ? pool->choice.path : "this user's ",
-             pool->choice.choice == POOL_NAMED ? "" : "default on this host");
+    if (pool->is_module && pool->choice.choice == POOL_DEFAULT)
+        log_info("pool: the default one of connector %s", pool->ops->name);
+    else
+        log_info("pool: %s", pool->choice.choice == POOL_NAMED
+                                 ? pool->choice.path
+                                 : "this user's default on this host");
     return TARN_OK;
 }
 

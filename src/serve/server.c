@@ -14,6 +14,7 @@
 #include "os/clock.h"
 #include "os/memory.h"
 #include "os/wakeup.h"
+#include "serve/connector.h"
 #include "serve/http.h"
 #include "serve/listen.h"
 #include "serve/loop.h"
@@ -33,6 +34,8 @@ struct server {
     const struct options *options;
     struct engine *engine;
     struct block pages;
+    const struct tarn_connector_ops *own_connector;
+    struct serve_connector connector;
     struct serve_pool pool;
     struct sched *sched;
     struct wakeup news;
@@ -256,10 +259,11 @@ static enum tarn_status model_start(struct server *server)
  * minutes; clients are let in after it. Outcomes: AGAIN, told to stop. */
 static enum tarn_status server_start(struct server *server)
 {
+    TRY(serve_connector_choose(server->options, server->own_connector, &server->connector));
     TRY(model_name(server->options->model, server->model, sizeof(server->model)));
     TRY(listen_bind(option_text(server->options, OPTION_HOST),
                     (uint16_t)option_number(server->options, OPTION_PORT), &server->listen_fd));
-    TRY(serve_pool_prepare(server->options, server->pool.ops, &server->pool));
+    TRY(serve_pool_prepare(server->options, &server->connector, &server->pool));
     TRY(model_start(server));
     const struct tarn_span memory = { .base = server->pages.base,
                                       .size_bytes = server->pages.size_bytes };
@@ -368,7 +372,7 @@ enum tarn_status serve_run(const struct options *options,
                            const struct tarn_connector_ops *connector)
 {
     struct server server = {
-        .options = options, .pool.ops = connector, .listen_fd = -1, .news.fd = -1
+        .options = options, .own_connector = connector, .listen_fd = -1, .news.fd = -1
     };
     sigset_t signals;
     log_set_level((enum log_level)option_number(options, OPTION_LOG_LEVEL));
