@@ -5,6 +5,7 @@
 
 #include "config/option-table.h"
 #include "config/option.h"
+#include "config/value.h"
 
 enum { HELP_COLUMNS = 92, HELP_INDENT = 34 };
 
@@ -88,6 +89,16 @@ static enum tarn_status source_append(const struct options *options, enum option
     return TARN_INVALID;
 }
 
+/* A value, but for a secret in it. */
+static enum tarn_status value_append(const char *text, struct text *out)
+{
+    size_t start = 0;
+    const size_t secret_bytes = value_secret(text, &start);
+    if (secret_bytes == 0)
+        return text_append(out, "%s", text);
+    return text_append(out, "%.*s***%s", (int)start, text, text + start + secret_bytes);
+}
+
 enum tarn_status options_print_config(const struct options *options, struct text *out)
 {
     TRY(text_append(out, "%-22s %-40s %s\n", "option", "value", "from"));
@@ -101,7 +112,7 @@ enum tarn_status options_print_config(const struct options *options, struct text
         CLEANUP(text_deinit)
         struct text shown;
         text_init(&shown, 1 << 16);
-        TRY(value->is_set ? text_append(&shown, "%s", value->text)
+        TRY(value->is_set ? value_append(value->text, &shown)
                           : text_append(&shown, "(%s)", row->unset_note));
         TRY(text_append(out, "%-22s %-40s ", row->name, text_chars(&shown)));
         TRY(source_append(options, value->source, value->line, row->name, out));

@@ -99,8 +99,11 @@ enum tarn_status option_set(struct options *options, enum option option, const c
     if (status == TARN_OK)
         status = limits_check(row, number, &reason);
     if (status != TARN_OK) {
-        (void)snprintf(options->error, sizeof(options->error), "%s: '%.100s' %s (it takes %s)",
-                       spelling, text, reason.chars, row->argument);
+        size_t start = 0;
+        const size_t secret_bytes = value_secret(text, &start);
+        (void)snprintf(options->error, sizeof(options->error), "%s: '%.*s%.100s' %s (it takes %s)",
+                       spelling, secret_bytes ? (int)start : 0, text, secret_bytes ? "***" : text,
+                       reason.chars, row->argument);
         return TARN_INVALID;
     }
     struct option_value *value = &options->values[option];

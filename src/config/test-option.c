@@ -177,6 +177,23 @@ static void the_configuration_shows_each_value_and_its_source(void **state)
     text_deinit(&text);
 }
 
+static void secrets_are_not_printed(void **state)
+{
+    (void)state;
+    struct options options;
+    struct text text;
+    text_init(&text, 1 << 16);
+    assert_int_equal(READ(&options, NULL, "m", "--cache-prefix", "redis://me:word@host/0"),
+                     TARN_OK);
+    assert_int_equal(options_print_config(&options, &text), TARN_OK);
+    assert_non_null(strstr(text_chars(&text), "redis://***@host/0"));
+    assert_null(strstr(text_chars(&text), "word"));
+    text_deinit(&text);
+    assert_int_equal(READ(&options, NULL, "--port", "http://me:word@host"), TARN_INVALID);
+    expect_error(&options, "--port: 'http://***' does not start with a digit");
+    assert_null(strstr(options.error, "word"));
+}
+
 static void the_help_and_the_manual_name_every_option(void **state)
 {
     (void)state;
@@ -234,6 +251,7 @@ int main(void)
         cmocka_unit_test(an_error_in_the_environment_names_the_variable),
         cmocka_unit_test(a_pool_is_none_a_path_or_a_path_with_a_size),
         cmocka_unit_test(the_configuration_shows_each_value_and_its_source),
+        cmocka_unit_test(secrets_are_not_printed),
         cmocka_unit_test(the_help_and_the_manual_name_every_option),
         cmocka_unit_test(every_failed_allocation_is_a_status_and_no_leak),
     };

@@ -104,6 +104,27 @@ static void a_choice_is_matched_whole(void **state)
     assert_non_null(strstr(reason.chars, "f16|f32"));
 }
 
+static void expect_secret(const char *text, const char *secret)
+{
+    size_t start = 0;
+    const size_t length = value_secret(text, &start);
+    assert_int_equal(length, strlen(secret));
+    assert_memory_equal(text + start, secret, length);
+}
+
+static void the_secret_of_an_address_is_found(void **state)
+{
+    (void)state;
+    expect_secret("redis://me:word@host:6379/0", "me:word");
+    expect_secret("redis://:w@rd@host", ":w@rd");
+    expect_secret("mooncake://host:1", "");
+    expect_secret("http://host/a@b", "");
+    expect_secret("http://@host", "");
+    expect_secret("/dev/shm/a@b,size=1GiB", "");
+    expect_secret("://", "");
+    expect_secret("", "");
+}
+
 static void sizes_are_printed_for_people(void **state)
 {
     (void)state;
@@ -127,6 +148,7 @@ int main(void)
         cmocka_unit_test(times_are_milliseconds_or_seconds),
         cmocka_unit_test(booleans_have_four_spellings_each),
         cmocka_unit_test(a_choice_is_matched_whole),
+        cmocka_unit_test(the_secret_of_an_address_is_found),
         cmocka_unit_test(sizes_are_printed_for_people),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

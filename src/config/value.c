@@ -151,6 +151,20 @@ enum tarn_status value_choice(const char *text, const char *choices, uint64_t *o
     return TARN_INVALID;
 }
 
+size_t value_secret(const char *text, size_t *out_start)
+{
+    const char *start = strstr(text, "://");
+    if (!start)
+        return 0;
+    start += 3;
+    const size_t authority_bytes = strcspn(start, "/?#,");
+    size_t length_bytes = authority_bytes;
+    while (length_bytes > 0 && start[length_bytes - 1] != '@')
+        length_bytes--;
+    *out_start = (size_t)(start - text);
+    return length_bytes > 0 ? length_bytes - 1 : 0;
+}
+
 void value_print_size(uint64_t bytes, char *out, size_t out_bytes)
 {
     size_t unit = LENGTH_OF(size_units) - 1;

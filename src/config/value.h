@@ -40,6 +40,10 @@ NODISCARD enum tarn_status value_bool(const char *text, bool *out_value,
 NODISCARD enum tarn_status value_choice(const char *text, const char *choices, uint64_t *out_index,
                                         struct value_reason *out_reason);
 
+/* Where a text has a secret: what stands before the @ of an address, as in redis://me:word@host.
+ * *out_start is its first byte; 0: none, and the text may be shown. */
+size_t value_secret(const char *text, size_t *out_start);
+
 /* Bytes for people, "1.50 GiB", into `out`; whole units without decimals, "64 MiB". */
 void value_print_size(uint64_t bytes, char *out, size_t out_bytes);
 
