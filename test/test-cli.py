@@ -36,7 +36,7 @@ tap = Tap()
 def _():
     result = run("--help")
     assert result.returncode == 0 and result.stderr == ""
-    for command in ("serve", "pool", "bench"):
+    for command in ("serve", "pool", "doctor", "bench"):
         assert f"\n  {command} " in result.stdout
     assert run("help").stdout == result.stdout == run("-h").stdout
 
@@ -193,7 +193,7 @@ def _():
 
 @tap.case("each command says what it takes")
 def _():
-    for command in ("serve", "pool", "bench"):
+    for command in ("serve", "pool", "doctor", "bench"):
         result = run(command, "--help")
         assert result.returncode == 0 and result.stdout.startswith(f"usage: tarn {command} ")
 

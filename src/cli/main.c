@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/doctor.h"
 #include "cli/pool.h"
 #include "config/option.h"
 
@@ -14,6 +15,8 @@ const struct command commands[] = {
     { "serve", "MODEL.gguf [options]", "serve a model over an OpenAI-compatible HTTP API",
       serve_command },
     { "pool", "stat|ls [PATH]", "what a pool holds, and whether it is valid", pool_command },
+    { "doctor", "[MODEL.gguf] [options of serve] [--json]",
+      "say whether a server with these options would work here", doctor_command },
     { "bench", "WHAT [options]", "measure a part beside what it competes with", bench_command },
 };
 const size_t command_count = LENGTH_OF(commands);

@@ -50,6 +50,18 @@ static const char manual_pool[] =
     "into this user\\(cqs default pool, and may be run while servers use it. With\n"
     "\\fB\\-\\-verify\\fR every page\\(cqs checksum is checked.\n";
 
+static const char manual_doctor[] =
+    ".SH WHETHER IT WOULD WORK\n"
+    "\\fBtarn doctor\\fR takes what \\fBtarn serve\\fR takes, looks at memory, limits, clock, "
+    "port,\n"
+    "connector and pool, writes and reads pages through all of it, and says in plain words what "
+    "it\n"
+    "found and what to do. It exits 1 if a server would not work. With \\fB\\-\\-json\\fR it "
+    "prints\n"
+    "an object: \\fIok\\fR, and \\fIchecks\\fR, each with \\fIcheck\\fR, \\fIresult\\fR (ok, "
+    "note, warning\n"
+    "or failed), \\fItext\\fR and maybe \\fIadvice\\fR.\n";
+
 static const char manual_tail[] =
     ".SH EXIT STATUS\n"
     "0 when all went well, 1 after a failure, 2 when called wrongly. The cause is one line on\n"
@@ -66,5 +78,5 @@ enum tarn_status manual_print(struct text *out)
         TRY(text_append(out, ".TP\n.B %s\n%s\n", commands[i].name, commands[i].summary));
     TRY(text_append(out, "%s", manual_serve));
     TRY(options_print_manual(out));
-    return text_append(out, "%s%s%s", manual_file, manual_pool, manual_tail);
+    return text_append(out, "%s%s%s%s", manual_file, manual_doctor, manual_pool, manual_tail);
 }

@@ -42,10 +42,32 @@ static enum tarn_status layout_register(const struct serve_pool *pool,
     return status;
 }
 
+void serve_pool_options(const struct options *options, const struct pool_option *choice,
+                        struct tarn_connector_options *out_options)
+{
+    *out_options = (struct tarn_connector_options){
+        .size = sizeof(*out_options),
+        .pool = choice->choice == POOL_NAMED ? choice->path : NULL,
+        .pool_size_bytes = choice->size_bytes,
+        .cache_prefix = option_text(options, OPTION_CACHE_PREFIX),
+        .role = (uint32_t)option_number(options, OPTION_ROLE),
+        .transfer_batch_size = (uint32_t)option_number(options, OPTION_TRANSFER_BATCH_SIZE),
+        .stage_through_host = (uint32_t)option_number(options, OPTION_STAGE_THROUGH_HOST),
+        .staging_buffer_bytes = option_number(options, OPTION_STAGING_BUFFER),
+        .lookup_deadline_ms = (uint32_t)option_number(options, OPTION_LOOKUP_DEADLINE),
+        .load_deadline_ms = (uint32_t)option_number(options, OPTION_LOAD_DEADLINE),
+        .load_bytes_per_step = option_number(options, OPTION_LOAD_BYTES_PER_STEP),
+        .load_failure = (uint32_t)option_number(options, OPTION_LOAD_FAILURE),
+        .save_generated =
+            option_bool(options, OPTION_SAVE_GENERATED) ? TARN_SETTING_ON : TARN_SETTING_OFF,
+        .verify_tokens =
+            option_bool(options, OPTION_VERIFY_TOKENS) ? TARN_SETTING_ON : TARN_SETTING_OFF,
+    };
+}
+
 static enum tarn_status connector_open(struct serve_pool *pool, const struct options *options,
                                        const struct engine *engine)
 {
-    const struct pool_option *choice = &pool->choice;
     const struct engine_info *info = engine_info_of(engine);
     const struct tarn_kv_format format = engine_kv_format(engine);
     const char *model_key = option_text(options, OPTION_MODEL_KEY);
@@ -64,24 +86,8 @@ static enum tarn_status connector_open(struct serve_pool *pool, const struct opt
         .request_count_max = sched_request_count_max(&limits),
         .request_tokens_max = info->ctx_tokens,
     };
-    const struct tarn_connector_options connector_options = {
-        .size = sizeof(connector_options),
-        .pool = choice->choice == POOL_NAMED ? choice->path : NULL,
-        .pool_size_bytes = choice->size_bytes,
-        .cache_prefix = option_text(options, OPTION_CACHE_PREFIX),
-        .role = (uint32_t)option_number(options, OPTION_ROLE),
-        .transfer_batch_size = (uint32_t)option_number(options, OPTION_TRANSFER_BATCH_SIZE),
-        .stage_through_host = (uint32_t)option_number(options, OPTION_STAGE_THROUGH_HOST),
-        .staging_buffer_bytes = option_number(options, OPTION_STAGING_BUFFER),
-        .lookup_deadline_ms = (uint32_t)option_number(options, OPTION_LOOKUP_DEADLINE),
-        .load_deadline_ms = (uint32_t)option_number(options, OPTION_LOAD_DEADLINE),
-        .load_bytes_per_step = option_number(options, OPTION_LOAD_BYTES_PER_STEP),
-        .load_failure = (uint32_t)option_number(options, OPTION_LOAD_FAILURE),
-        .save_generated =
-            option_bool(options, OPTION_SAVE_GENERATED) ? TARN_SETTING_ON : TARN_SETTING_OFF,
-        .verify_tokens =
-            option_bool(options, OPTION_VERIFY_TOKENS) ? TARN_SETTING_ON : TARN_SETTING_OFF,
-    };
+    struct tarn_connector_options connector_options;
+    serve_pool_options(options, &pool->choice, &connector_options);
     return pool->ops->open(&connector_options, &desc, &pool->connector);
 }
 

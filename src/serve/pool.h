@@ -22,6 +22,10 @@ struct serve_pool {
     struct tarn_connector *connector;     /* NULL: none */
 };
 
+/* What a connector is opened with; texts borrow from `options` and `choice`. */
+void serve_pool_options(const struct options *options, const struct pool_option *choice,
+                        struct tarn_connector_options *out_options);
+
 /* Open or create the pool that the options ask for, and hold it; another connector than Tarn's own
  * is left to open its own. `connector` must stay as long as the pool. OK also without one: see
  * above. Else as tarn_pool_open(); logged. */

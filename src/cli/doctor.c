@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/doctor.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "cli/command.h"
+#include "codec/json.h"
+#include "store/local/guard.h"
+
+enum { OUTPUT_BYTES_MAX = 1 << 20 };
+
+static const char usage[] =
+    "usage: tarn doctor [MODEL.gguf] [options of tarn serve] [--json]\n\n"
+    "Looks at what `tarn serve` with the same options, environment and configuration file needs: "
+    "shared\nmemory, limits, clock, port, connector and pool, and writes and reads pages through "
+    "all of it.\nExits 0 if a server would work, 1 if something failed, 2 if called wrongly.\n\n"
+    "  --json  print findings as JSON\n";
+
+static const char *const result_names[] = {
+    [DOCTOR_OK] = "ok",
+    [DOCTOR_NOTE] = "note",
+    [DOCTOR_WARNING] = "warning",
+    [DOCTOR_FAILED] = "failed",
+};
+
+void doctor_say(struct doctor *doctor, const char *check, enum doctor_result result,
+                const char *advice, const char *format, ...)
+{
+    if (doctor->finding_count == DOCTOR_FINDINGS_MAX)
+        return;
+    struct doctor_finding *finding = &doctor->findings[doctor->finding_count++];
+    *finding = (struct doctor_finding){ .check = check, .result = result, .advice = advice };
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(finding->text, sizeof(finding->text), format, arguments);
+    va_end(arguments);
+}
+
+enum doctor_result doctor_worst(const struct doctor *doctor)
+{
+    enum doctor_result worst = DOCTOR_OK;
+    for (size_t i = 0; i < doctor->finding_count; i++)
+        if (doctor->findings[i].result > worst)
+            worst = doctor->findings[i].result;
+    return worst;
+}
+
+enum tarn_status doctor_print(const struct doctor *doctor, struct text *out)
+{
+    for (size_t i = 0; i < doctor->finding_count; i++) {
+        const struct doctor_finding *finding = &doctor->findings[i];
+        TRY(text_append(out, "%-8s %-15s %s\n", result_names[finding->result], finding->check,
+                        finding->text));
+        if (finding->advice)
+            TRY(text_append(out, "%-8s %-15s -> %s\n", "", "", finding->advice));
+    }
+    return text_append(out, "%s\n",
+                       doctor_worst(doctor) == DOCTOR_FAILED
+                           ? "A server with these options would not work; see what failed."
+                           : "A server with these options would work.");
+}
+
+enum tarn_status doctor_print_json(const struct doctor *doctor, struct text *out)
+{
+    struct json_builder builder = { .failed = false };
+    struct json *checks = json_new_array(&builder);
+    for (size_t i = 0; i < doctor->finding_count; i++) {
+        const struct doctor_finding *finding = &doctor->findings[i];
+        struct json *check = json_new_object(&builder);
+        json_put(&builder, check, "check", json_new_string(&builder, finding->check));
+        json_put(&builder, check, "result",
+                 json_new_string(&builder, result_names[finding->result]));
+        json_put(&builder, check, "text", json_new_string(&builder, finding->text));
+        if (finding->advice)
+            json_put(&builder, check, "advice", json_new_string(&builder, finding->advice));
+        json_push(&builder, checks, check);
+    }
+    struct json *root = json_new_object(&builder);
+    json_put(&builder, root, "ok", json_new_bool(&builder, doctor_worst(doctor) != DOCTOR_FAILED));
+    json_put(&builder, root, "checks", checks);
+    enum tarn_status status = json_print(&builder, root, out);
+    if (status == TARN_OK)
+        status = text_append(out, "\n");
+    json_destroy(root);
+    return status;
+}
+
+static void doctor_run(struct doctor *doctor)
+{
+    doctor_check_memory(doctor);
+    doctor_check_shared_memory(doctor);
+    doctor_check_memlock(doctor);
+    doctor_check_huge_pages(doctor);
+    doctor_check_clock(doctor);
+    doctor_check_model(doctor);
+    doctor_check_port(doctor);
+    doctor_check_pool(doctor);
+}
+
+static int doctor_report(const struct options *options, bool as_json)
+{
+    struct pool_option pool;
+    struct pool_place place;
+    char error[OPTION_ERROR_BYTES];
+    CLEANUP(text_deinit)
+    struct text text;
+    text_init(&text, OUTPUT_BYTES_MAX);
+    static struct doctor doctor; /* large */
+    doctor.options = options;
+    doctor.pool = &pool;
+    if (pool_option_read(option_text(options, OPTION_POOL), &pool, error) != TARN_OK) {
+        log_error("%s", error);
+        return EXIT_STATUS_USAGE;
+    }
+    const struct pool_options where = { .path = pool.choice == POOL_NAMED ? pool.path : NULL,
+                                        .size_bytes = pool.size_bytes };
+    if (pool.choice != POOL_NONE) {
+        if (place_init(&place, &where) != TARN_OK)
+            return EXIT_STATUS_USAGE;
+        doctor.place = &place;
+    }
+    doctor_run(&doctor);
+    const enum tarn_status status =
+        as_json ? doctor_print_json(&doctor, &text) : doctor_print(&doctor, &text);
+    if (status != TARN_OK)
+        log_error("%s", tarn_strerror(status));
+    if (status != TARN_OK || output_write(&text) != TARN_OK)
+        return EXIT_STATUS_FAILED;
+    return doctor_worst(&doctor) == DOCTOR_FAILED ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
+}
+
+/* Take our own flag out of argv; the others are the server's. */
+static bool flag_take(int *argc, char **argv, const char *flag)
+{
+    for (int i = 1; i < *argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], flag) != 0)
+            continue;
+        for (; i + 1 < *argc; i++)
+            argv[i] = argv[i + 1];
+        --*argc;
+        return true;
+    }
+    return false;
+}
+
+int doctor_command(int argc, char **argv)
+{
+    CLEANUP(options_deinit)
+    struct options options = { 0 };
+    const bool as_json = flag_take(&argc, argv, "--json");
+    if (options_read(argc - 1, argv + 1, environ, &options) != TARN_OK) {
+        log_error("%s", options.error);
+        return EXIT_STATUS_USAGE;
+    }
+    if (option_bool(&options, OPTION_HELP))
+        return fputs(usage, stdout) < 0 ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
+    if (guard_install() != TARN_OK)
+        return EXIT_STATUS_FAILED;
+    return doctor_report(&options, as_json);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor.h - `tarn doctor`: looks at all that a server with these options needs, and says what it
+ * found in plain words.
+ *
+ * Each check adds findings; the worst decides the exit status. Checks change nothing but what they
+ * say: a pool that is there gets a few small pages, a pool that is not is not made.
+ */
+#ifndef CLI_DOCTOR_H
+#define CLI_DOCTOR_H
+
+#include "base/base.h"
+#include "base/text.h"
+#include "config/option.h"
+#include "store/local/file.h"
+
+enum doctor_result {
+    DOCTOR_OK,
+    DOCTOR_NOTE,    /* good to know */
+    DOCTOR_WARNING, /* works, but not as it should */
+    DOCTOR_FAILED,  /* a server with these options would not work */
+};
+
+enum { DOCTOR_FINDINGS_MAX = 48, DOCTOR_TEXT_BYTES = 512 };
+
+struct doctor_finding {
+    const char *check;
+    enum doctor_result result;
+    char text[DOCTOR_TEXT_BYTES];
+    const char *advice; /* NULL: none */
+};
+
+struct doctor {
+    const struct options *options;
+    const struct pool_option *pool;
+    const struct pool_place *place; /* where a pool on this host is; NULL: none is meant */
+    struct doctor_finding findings[DOCTOR_FINDINGS_MAX];
+    size_t finding_count;
+};
+
+/* Add a finding. More than DOCTOR_FINDINGS_MAX are dropped. */
+PRINTF_LIKE(5, 6)
+void doctor_say(struct doctor *doctor, const char *check, enum doctor_result result,
+                const char *advice, const char *format, ...);
+
+enum doctor_result doctor_worst(const struct doctor *doctor);
+
+/* For people: a line a finding, with its advice below. */
+NODISCARD enum tarn_status doctor_print(const struct doctor *doctor, struct text *out);
+
+/* For programs: {"ok": bool, "checks": [{"check", "result", "text", "advice"?}]} */
+NODISCARD enum tarn_status doctor_print_json(const struct doctor *doctor, struct text *out);
+
+/* The host (doctor-host.c). */
+void doctor_check_memory(struct doctor *doctor);
+void doctor_check_shared_memory(struct doctor *doctor);
+void doctor_check_memlock(struct doctor *doctor);
+void doctor_check_huge_pages(struct doctor *doctor);
+void doctor_check_clock(struct doctor *doctor);
+
+/* Model, port, connector, and pages through it (doctor-pool.c). */
+void doctor_check_model(struct doctor *doctor);
+void doctor_check_port(struct doctor *doctor);
+void doctor_check_pool(struct doctor *doctor);
+
+int doctor_command(int argc, char **argv);
+
+#endif

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tarn doctor: what it says of a host that will do, and of each thing that will not."""
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import tempfile
+
+from lib.server import PROGRAM, FakeServer
+from lib.tap import Tap
+
+tap = Tap()
+
+
+@contextlib.contextmanager
+def place():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="tarn-test-", dir="/dev/shm"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def doctor(*arguments, port=0):
+    """Exit status, and findings by check; a check's worst finding counts."""
+    result = subprocess.run([PROGRAM, "doctor", "--json", "--port", str(port), *arguments],
+                            capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    assert result.stderr == "", result.stderr
+    answer = json.loads(result.stdout)
+    assert answer["ok"] == (result.returncode == 0), result
+    order = ("ok", "note", "warning", "failed")
+    checks = {}
+    for finding in answer["checks"]:
+        assert set(finding) <= {"check", "result", "text", "advice"} and finding["text"], finding
+        before = checks.get(finding["check"])
+        if not before or order.index(finding["result"]) > order.index(before["result"]):
+            checks[finding["check"]] = finding
+    assert answer["ok"] == all(f["result"] != "failed" for f in checks.values())
+    return result.returncode, checks
+
+
+def failed(answer, check, *parts):
+    """The check failed, and it alone; its text has all parts."""
+    status, checks = answer
+    assert status == 1
+    assert [c for c in checks if checks[c]["result"] == "failed"] == [check], checks
+    for part in parts:
+        assert part in checks[check]["text"], (part, checks[check])
+
+
+@tap.case("a host that will do: every check is there, pages went through, and nothing is left")
+def _():
+    with place() as folder:
+        status, checks = doctor("--pool", f"{folder}/p,size=64MiB")
+        assert status == 0
+        assert set(checks) == {"memory", "shared memory", "memlock", "huge pages", "clock", "model",
+                               "port", "connector", "pool", "write and read"}, checks.keys()
+        assert "is not there yet" in checks["pool"]["text"]
+        assert "equal byte for byte" in checks["write and read"]["text"]
+        assert list(folder.iterdir()) == []
+        assert "model" in doctor("--pool", "none")[1] and doctor("--pool", "none")[0] == 0
+
+
+@tap.case("for people it is a line a check, and a sentence")
+def _():
+    with place() as folder:
+        result = subprocess.run([PROGRAM, "doctor", "--port", "0", "--pool", f"{folder}/p,size=64MiB"],
+                                capture_output=True, text=True, timeout=120)
+        assert result.returncode == 0 and result.stderr == ""
+        assert result.stdout.endswith("A server with these options would work.\n")
+        assert "\nok       write and read  8 blocks" in result.stdout, result.stdout
+        help_text = subprocess.run([PROGRAM, "doctor", "--help"], capture_output=True, text=True,
+                                   timeout=60)
+        assert help_text.returncode == 0 and help_text.stdout.startswith("usage: tarn doctor ")
+
+
+@tap.case("a pool that servers use is probed as it is, and they go on")
+def _():
+    with place() as folder:
+        pool = f"{folder}/p,size=64MiB"
+        with FakeServer(pool=pool) as server:
+            text, _ = server.complete("x" * 100, max_tokens=4)
+            for _ in range(2):
+                status, checks = doctor("--pool", pool)
+                assert status == 0 and "is there" in checks["pool"]["text"], checks
+                assert "through it" in checks["write and read"]["text"]
+            assert server.complete("x" * 100, max_tokens=4)[0] == text
+
+
+@tap.case("a port that is taken is named")
+def _():
+    with place() as folder, socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        failed(doctor("--pool", f"{folder}/p,size=64MiB", port=port), "port", str(port))
+
+
+@tap.case("a model that is not there is named")
+def _():
+    with place() as folder:
+        failed(doctor("/nowhere/m.gguf", "--pool", f"{folder}/p,size=64MiB"), "model",
+               "/nowhere/m.gguf: No such file")
+
+
+@tap.case("a pool's file that is none is named, with the store's own words")
+def _():
+    with place() as folder:
+        (folder / "p").write_bytes(os.urandom(1 << 20))
+        failed(doctor("--pool", f"{folder}/p"), "write and read", "opening it", f"{folder}/p")
+
+
+@tap.case("a directory that is not there is named")
+def _():
+    status, checks = doctor("--pool", "/nowhere/p,size=64MiB")
+    assert status == 1 and "/nowhere: No such file" in checks["shared memory"]["text"]
+    assert checks["pool"]["result"] == "failed"
+
+
+@tap.case("a pool larger than the file system has room is a warning with the numbers")
+def _():
+    with place() as folder:
+        _, checks = doctor("--pool", f"{folder}/p,size=1000TiB")
+        assert checks["shared memory"]["result"] == "warning"
+        assert "too little for a new pool" in checks["shared memory"]["text"]
+
+
+@tap.case("memory for keys and values that is not there is named")
+def _():
+    failed(doctor("--pool", "none", "--kv-size", "900TiB"), "memory", "--kv-size is 900TiB")
+
+
+@tap.case("a connector that will not do is named")
+def _():
+    failed(doctor("--connector-module", "/nowhere/x.so", "--connector-symbol", "f"), "connector",
+           "/nowhere/x.so")
+
+
+@tap.case("options come from flags, environment and file, and are refused as the server's")
+def _():
+    with place() as folder:
+        file = folder / "t.yaml"
+        file.write_text("model: /nowhere/m.gguf\npool: none\n")
+        failed(doctor("--config", str(file)), "model", "/nowhere/m.gguf")
+        file.write_text("model: /nowhere/m.gguf\npol: none\n")
+        result = subprocess.run([PROGRAM, "doctor", "--config", str(file)], capture_output=True,
+                                text=True, timeout=60)
+        assert result.returncode == 2 and f"{file}:2: unknown section 'pol'" in result.stderr
+
+
+tap.done()
