@@ -202,29 +202,46 @@ static bool has_keys_below(const char *section, const char *name)
     return false;
 }
 
-/* One key of a section, or of the mapping of a key (`above` and a dash, else ""). */
-static enum tarn_status member_take(const struct place *place, const char *above,
-                                    const struct yaml_node *node)
+/* A member's name, behind that of the key whose mapping it is in (`above`, with its dash, or "").
+ */
+static enum tarn_status name_join(const struct place *place, const char *above,
+                                  const struct yaml_node *node,
+                                  char out_name[OPTION_NAME_BYTES_MAX])
 {
-    char name[OPTION_NAME_BYTES_MAX];
-    char key[OPTION_NAME_BYTES_MAX];
-    const int length = snprintf(name, sizeof(name), "%s%s", above, node->key);
-    if (length >= OPTION_NAME_BYTES_MAX)
+    if (snprintf(out_name, OPTION_NAME_BYTES_MAX, "%s%s", above, node->key) >=
+        OPTION_NAME_BYTES_MAX)
         return unknown_key(place, node->key, node->key, node->line);
-    letters_exchange(name, '_', '-');
-    memcpy(key, name, sizeof(key));
-    letters_exchange(key, '-', '_');
-    if (strcmp(place->section, model_section) == 0 && strcmp(name, main_key) == 0)
-        return model_take(place, node);
+    letters_exchange(out_name, '_', '-');
+    return TARN_OK;
+}
+
+static enum tarn_status name_take(const struct place *place, const struct yaml_node *node,
+                                  const char *name)
+{
+    char key[OPTION_NAME_BYTES_MAX];
     const enum option option = key_find(place->section, name);
+    (void)snprintf(key, sizeof(key), "%s", name);
+    letters_exchange(key, '-', '_');
     if (option == OPTION_COUNT_ALL)
         return unknown_key(place, name, key, node->line);
-    if (node->kind != YAML_IS_MAPPING || !has_keys_below(place->section, name))
-        return option_take(place, node, key, option);
-    name[length] = '-';
-    name[length + 1 < OPTION_NAME_BYTES_MAX ? length + 1 : length] = '\0';
-    for (const struct yaml_node *child = node->child; child; child = child->next)
-        TRY(member_take(place, name, child));
+    return option_take(place, node, key, option);
+}
+
+static enum tarn_status member_take(const struct place *place, const struct yaml_node *node)
+{
+    char name[OPTION_NAME_BYTES_MAX];
+    char above[OPTION_NAME_BYTES_MAX + 1];
+    TRY(name_join(place, "", node, name));
+    if (strcmp(place->section, model_section) == 0 && strcmp(name, main_key) == 0)
+        return model_take(place, node);
+    if (node->kind != YAML_IS_MAPPING || !has_keys_below(place->section, name) ||
+        key_find(place->section, name) == OPTION_COUNT_ALL)
+        return name_take(place, node, name);
+    (void)snprintf(above, sizeof(above), "%s-", name);
+    for (const struct yaml_node *child = node->child; child; child = child->next) {
+        TRY(name_join(place, above, child, name));
+        TRY(name_take(place, child, name));
+    }
     return TARN_OK;
 }
 
@@ -246,7 +263,7 @@ static enum tarn_status section_take(struct place *place, const struct yaml_node
         return TARN_OK;
     case YAML_IS_MAPPING:
         for (const struct yaml_node *child = node->child; child; child = child->next)
-            TRY(member_take(place, "", child));
+            TRY(member_take(place, child));
         return TARN_OK;
     case YAML_IS_TEXT: { /* its main key's value alone */
         const enum option option = key_find(node->key, main_key);

@@ -266,6 +266,29 @@ static void a_wrong_value_names_place_key_value_and_what_to_do(void **state)
     expect_error(&options, 1, "server.port: 'x'");
 }
 
+static void keys_that_begin_with_a_key_may_stand_below_it(void **state)
+{
+    (void)state;
+    struct options options;
+    assert_int_equal(
+        file_read(&options, "pool:\n  connector: {module: m.so, symbol: f}\n", NULL, NULL),
+        TARN_OK);
+    assert_string_equal(option_text(&options, OPTION_CONNECTOR_MODULE), "m.so");
+    assert_string_equal(option_text(&options, OPTION_CONNECTOR_SYMBOL), "f");
+    assert_string_equal(option_text(&options, OPTION_CONNECTOR), "tarn");
+    options_deinit(&options);
+    assert_int_equal(
+        file_read(&options, "pool:\n  connector: tarn\n  connector_module: m.so\n", NULL, NULL),
+        TARN_OK);
+    assert_string_equal(option_text(&options, OPTION_CONNECTOR_MODULE), "m.so");
+    options_deinit(&options);
+    refused("pool:\n  connector:\n    modul: m.so\n", 3,
+            "unknown key 'connector_modul' in section pool; did you mean connector_module?");
+    refused("pool:\n  connector: {module: {a: b}}\n", 2,
+            "pool.connector_module is a mapping (it takes PATH.so)");
+    refused("pool:\n  connector: {module: a}\n  connector_module: b\n", 3, "is here twice");
+}
+
 static void booleans_have_four_spellings_each(void **state)
 {
     (void)state;
@@ -345,6 +368,7 @@ int main(void)
         cmocka_unit_test(a_key_that_comes_twice_is_refused),
         cmocka_unit_test(a_value_of_another_kind_is_refused),
         cmocka_unit_test(a_wrong_value_names_place_key_value_and_what_to_do),
+        cmocka_unit_test(keys_that_begin_with_a_key_may_stand_below_it),
         cmocka_unit_test(booleans_have_four_spellings_each),
         cmocka_unit_test(what_is_no_plain_yaml_is_refused),
         cmocka_unit_test(a_file_that_cannot_be_read_is_named),

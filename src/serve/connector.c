@@ -50,7 +50,8 @@ static enum tarn_status module_load(const char *module, const char *symbol,
 {
     void *handle = dlopen(module, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
-        log_error("connector: module %s cannot be loaded: %s", module, dlerror());
+        log_error("connector: module %s cannot be loaded: %s", module,
+                  dlerror()); /* NOLINT(concurrency-mt-unsafe): one a thread */
         return TARN_UNSUPPORTED;
     }
     tarn_connector_entry entry;
