@@ -14,7 +14,6 @@
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/memory.h"
-#include "store/local/create.h"
 
 enum { SHORT_FILE_BYTES = 1 << 14, SIZE_BYTES = 32, CLOCK_READS = 10000 };
 
@@ -59,15 +58,11 @@ void doctor_check_memory(struct doctor *doctor)
                    group < available ? room : "");
 }
 
-void doctor_check_shared_memory(struct doctor *doctor)
+void doctor_check_shared_memory(struct doctor *doctor, const char *directory, uint64_t wanted_bytes)
 {
     struct statvfs system;
     char all[SIZE_BYTES];
     char free_size[SIZE_BYTES];
-    if (!doctor->place)
-        return;
-    const char *directory = doctor->place->is_default ? "/dev/shm" : doctor->place->directory;
-    const uint64_t wanted = doctor->place->size_bytes ? doctor->place->size_bytes : POOL_BYTES_MIN;
     if (statvfs(directory, &system) != 0 || access(directory, W_OK | X_OK) != 0) {
         doctor_say(doctor, "shared memory", DOCTOR_FAILED,
                    "make it a directory that this user may write to, or name a pool elsewhere "
@@ -78,7 +73,7 @@ void doctor_check_shared_memory(struct doctor *doctor)
     const uint64_t free_bytes = (uint64_t)system.f_bavail * system.f_frsize;
     value_print_size((uint64_t)system.f_blocks * system.f_frsize, all, sizeof(all));
     value_print_size(free_bytes, free_size, sizeof(free_size));
-    if (free_bytes < wanted)
+    if (free_bytes < wanted_bytes)
         doctor_say(doctor, "shared memory", DOCTOR_WARNING,
                    "make it larger (/dev/shm in a container: --shm-size), ask for less "
                    "(--pool PATH,size=SIZE), or name a pool elsewhere",

@@ -19,23 +19,7 @@
 #include "store/local/create.h"
 #include "store/local/file.h"
 
-enum { PROBE_POOL_PATH_BYTES = 64 };
-
-/* The last error that was logged, in place of standard error: it becomes a finding's text. */
-static char last_error[DOCTOR_TEXT_BYTES - 64];
-
-static void error_keep(void *context, enum log_level level, const char *line)
-{
-    (void)context;
-    if (level == LOG_ERROR)
-        (void)snprintf(last_error, sizeof(last_error), "%.440s", line);
-}
-
-static void log_catch(void)
-{
-    last_error[0] = '\0';
-    log_set_sink(error_keep, NULL);
-}
+enum { PROBE_POOL_PATH_BYTES = 64, PROBE_DEADLINE_MS = 5000 };
 
 void doctor_check_model(struct doctor *doctor)
 {
@@ -61,14 +45,15 @@ void doctor_check_port(struct doctor *doctor)
     const char *host = option_text(doctor->options, OPTION_HOST);
     const uint64_t port = option_number(doctor->options, OPTION_PORT);
     int fd = -1;
-    log_catch();
+    doctor_log_catch(doctor);
     const enum tarn_status status = listen_bind(host, (uint16_t)port, &fd);
-    log_set_sink(NULL, NULL);
+    doctor_log_release(doctor);
     if (fd >= 0)
         (void)close(fd);
     if (status != TARN_OK)
         doctor_say(doctor, "port", DOCTOR_FAILED,
-                   "stop what has it, or take another with --host and --port", "%s", last_error);
+                   "stop what has it, or take another with --host and --port", "%s",
+                   doctor->last_error);
     else
         doctor_say(doctor, "port", DOCTOR_OK, NULL, "%.100s port %" PRIu64 " is free", host, port);
 }
@@ -86,33 +71,32 @@ static void probe_say(struct doctor *doctor, enum tarn_status status,
                    (double)result->load_ns / (double)NS_PER_MS, where);
     else
         doctor_say(doctor, "write and read", DOCTOR_FAILED, NULL, "%s, through %s%s%s",
-                   result->reason, where, last_error[0] ? "; " : "", last_error);
+                   result->reason, where, doctor->last_error[0] ? "; " : "", doctor->last_error);
 }
 
-static enum tarn_status probe_through(const struct doctor *doctor,
-                                      const struct tarn_connector_ops *ops, const char *path,
-                                      struct probe_result *out_result)
+void doctor_probe(struct doctor *doctor, const struct tarn_connector_ops *ops, const char *pool,
+                  const char *where)
 {
     struct tarn_connector_options options;
+    struct probe_result result;
     serve_pool_options(doctor->options, doctor->pool, &options);
     options.role = TARN_ROLE_BOTH; /* it does not decide whether the pool works */
-    options.lookup_deadline_ms = 5000;
-    options.load_deadline_ms = 5000;
-    if (path) {
-        options.pool = path;
+    options.lookup_deadline_ms = PROBE_DEADLINE_MS;
+    options.load_deadline_ms = PROBE_DEADLINE_MS;
+    if (pool) {
+        options.pool = pool;
         options.pool_size_bytes = POOL_BYTES_MIN;
     }
-    log_catch();
-    const enum tarn_status status = probe_connector(ops, &options, out_result);
-    log_set_sink(NULL, NULL);
-    return status;
+    doctor_log_catch(doctor);
+    const enum tarn_status status = probe_connector(ops, &options, &result);
+    doctor_log_release(doctor);
+    probe_say(doctor, status, &result, where);
 }
 
 /* A pool that is not there is not made: one beside it shows that it could be. */
 static void probe_beside(struct doctor *doctor, const struct tarn_connector_ops *ops,
                          const char *directory)
 {
-    struct probe_result result;
     char folder[PATH_MAX];
     char path[PATH_MAX + PROBE_POOL_PATH_BYTES];
     (void)snprintf(folder, sizeof(folder), "%s/tarn-doctor-XXXXXX", directory);
@@ -122,52 +106,63 @@ static void probe_beside(struct doctor *doctor, const struct tarn_connector_ops 
         return;
     }
     (void)snprintf(path, sizeof(path), "%s/p", folder);
-    const enum tarn_status status = probe_through(doctor, ops, path, &result);
+    doctor_probe(doctor, ops, path, "a pool of our own beside it");
     (void)unlink(path);
     (void)snprintf(path, sizeof(path), "%s/p.lock", folder);
     (void)unlink(path);
     (void)rmdir(folder);
-    probe_say(doctor, status, &result, "a pool of our own beside it");
 }
 
 static void local_check(struct doctor *doctor, const struct tarn_connector_ops *ops)
 {
-    const struct pool_place *place = doctor->place;
-    struct probe_result result;
+    struct pool_place place;
     char path[2 * POOL_PATH_BYTES];
-    (void)snprintf(path, sizeof(path), "%s/%s", place->directory, place->name);
-    if (access(path, F_OK) == 0) {
-        doctor_say(doctor, "pool", DOCTOR_OK, NULL, "%.400s is there", path);
-        probe_say(doctor, probe_through(doctor, ops, NULL, &result), &result, "it");
+    const struct pool_options options = { .path = doctor->pool->choice == POOL_NAMED
+                                                      ? doctor->pool->path
+                                                      : NULL };
+    doctor_log_catch(doctor);
+    const enum tarn_status status = place_init(&place, &options);
+    doctor_log_release(doctor);
+    if (status != TARN_OK) {
+        doctor_say(doctor, "pool", DOCTOR_FAILED, NULL, "%s", doctor->last_error);
         return;
     }
-    doctor_say(doctor, "pool", DOCTOR_OK, NULL,
-               "%.400s is not there yet; the first server makes it", path);
-    probe_beside(doctor, ops, place->is_default ? "/dev/shm" : place->directory);
+    const char *directory = place.is_default ? "/dev/shm" : place.directory;
+    const uint64_t size_bytes = doctor->pool->size_bytes;
+    (void)snprintf(path, sizeof(path), "%s/%s", place.directory, place.name);
+    const bool is_there = access(path, F_OK) == 0;
+    doctor_check_shared_memory(doctor, directory,
+                               is_there     ? 0
+                               : size_bytes ? size_bytes
+                                            : POOL_BYTES_MIN);
+    doctor_say(doctor, "pool", DOCTOR_OK, NULL, "%.400s %s", path,
+               is_there ? "is there" : "is not there yet; the first server makes it");
+    if (is_there)
+        doctor_probe(doctor, ops, NULL, "it");
+    else
+        probe_beside(doctor, ops, directory);
 }
 
 void doctor_check_pool(struct doctor *doctor)
 {
     struct serve_connector connector;
-    struct probe_result result;
     if (doctor->pool->choice == POOL_NONE) {
         doctor_say(doctor, "pool", DOCTOR_NOTE, NULL, "none, as it was asked for (%s)",
                    option_origin(doctor->options, OPTION_POOL));
         return;
     }
-    log_catch();
+    doctor_log_catch(doctor);
     const enum tarn_status status =
         serve_connector_choose(doctor->options, tarn_connector_ops(TARN_ABI_VERSION), &connector);
-    log_set_sink(NULL, NULL);
+    doctor_log_release(doctor);
     if (status != TARN_OK) {
-        doctor_say(doctor, "connector", DOCTOR_FAILED, NULL, "%s", last_error);
+        doctor_say(doctor, "connector", DOCTOR_FAILED, NULL, "%s", doctor->last_error);
         return;
     }
     doctor_say(doctor, "connector", DOCTOR_OK, NULL, "%s%s", connector.table.name,
                connector.is_module ? ", from a module" : "");
-    if (connector.is_tarn && doctor->place)
+    if (connector.is_tarn)
         local_check(doctor, &connector.table);
     else
-        probe_say(doctor, probe_through(doctor, &connector.table, NULL, &result), &result,
-                  connector.table.name);
+        doctor_probe(doctor, &connector.table, NULL, connector.table.name);
 }

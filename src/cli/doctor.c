@@ -40,6 +40,25 @@ void doctor_say(struct doctor *doctor, const char *check, enum doctor_result res
     va_end(arguments);
 }
 
+static void error_keep(void *context, enum log_level level, const char *line)
+{
+    struct doctor *doctor = context;
+    if (level == LOG_ERROR)
+        (void)snprintf(doctor->last_error, sizeof(doctor->last_error), "%.440s", line);
+}
+
+void doctor_log_catch(struct doctor *doctor)
+{
+    doctor->last_error[0] = '\0';
+    log_set_sink(error_keep, doctor);
+}
+
+void doctor_log_release(struct doctor *doctor)
+{
+    (void)doctor;
+    log_set_sink(NULL, NULL);
+}
+
 enum doctor_result doctor_worst(const struct doctor *doctor)
 {
     enum doctor_result worst = DOCTOR_OK;
@@ -92,7 +111,6 @@ enum tarn_status doctor_print_json(const struct doctor *doctor, struct text *out
 static void doctor_run(struct doctor *doctor)
 {
     doctor_check_memory(doctor);
-    doctor_check_shared_memory(doctor);
     doctor_check_memlock(doctor);
     doctor_check_huge_pages(doctor);
     doctor_check_clock(doctor);
@@ -104,7 +122,6 @@ static void doctor_run(struct doctor *doctor)
 static int doctor_report(const struct options *options, bool as_json)
 {
     struct pool_option pool;
-    struct pool_place place;
     char error[OPTION_ERROR_BYTES];
     CLEANUP(text_deinit)
     struct text text;
@@ -115,13 +132,6 @@ static int doctor_report(const struct options *options, bool as_json)
     if (pool_option_read(option_text(options, OPTION_POOL), &pool, error) != TARN_OK) {
         log_error("%s", error);
         return EXIT_STATUS_USAGE;
-    }
-    const struct pool_options where = { .path = pool.choice == POOL_NAMED ? pool.path : NULL,
-                                        .size_bytes = pool.size_bytes };
-    if (pool.choice != POOL_NONE) {
-        if (place_init(&place, &where) != TARN_OK)
-            return EXIT_STATUS_USAGE;
-        doctor.place = &place;
     }
     doctor_run(&doctor);
     const enum tarn_status status =

@@ -12,7 +12,6 @@
 #include "base/base.h"
 #include "base/text.h"
 #include "config/option.h"
-#include "store/local/file.h"
 
 enum doctor_result {
     DOCTOR_OK,
@@ -33,15 +32,19 @@ struct doctor_finding {
 struct doctor {
     const struct options *options;
     const struct pool_option *pool;
-    const struct pool_place *place; /* where a pool on this host is; NULL: none is meant */
     struct doctor_finding findings[DOCTOR_FINDINGS_MAX];
     size_t finding_count;
+    char last_error[DOCTOR_TEXT_BYTES]; /* of what was logged between catch and release */
 };
 
 /* Add a finding. More than DOCTOR_FINDINGS_MAX are dropped. */
 PRINTF_LIKE(5, 6)
 void doctor_say(struct doctor *doctor, const char *check, enum doctor_result result,
                 const char *advice, const char *format, ...);
+
+/* What is logged goes to doctor->last_error, the last error alone, in place of standard error. */
+void doctor_log_catch(struct doctor *doctor);
+void doctor_log_release(struct doctor *doctor);
 
 enum doctor_result doctor_worst(const struct doctor *doctor);
 
@@ -53,7 +56,8 @@ NODISCARD enum tarn_status doctor_print_json(const struct doctor *doctor, struct
 
 /* The host (doctor-host.c). */
 void doctor_check_memory(struct doctor *doctor);
-void doctor_check_shared_memory(struct doctor *doctor);
+void doctor_check_shared_memory(struct doctor *doctor, const char *directory,
+                                uint64_t wanted_bytes);
 void doctor_check_memlock(struct doctor *doctor);
 void doctor_check_huge_pages(struct doctor *doctor);
 void doctor_check_clock(struct doctor *doctor);
@@ -62,6 +66,11 @@ void doctor_check_clock(struct doctor *doctor);
 void doctor_check_model(struct doctor *doctor);
 void doctor_check_port(struct doctor *doctor);
 void doctor_check_pool(struct doctor *doctor);
+
+/* Save and load through the connector on a pool (NULL: the options' own; size_bytes of one to be
+ * made); `where` is what it is called. */
+void doctor_probe(struct doctor *doctor, const struct tarn_connector_ops *ops, const char *pool,
+                  const char *where);
 
 int doctor_command(int argc, char **argv);
 
