@@ -77,6 +77,6 @@ enum tarn_status manual_print(struct text *out)
     for (size_t i = 0; i < command_count; i++)
         TRY(text_append(out, ".TP\n.B %s\n%s\n", commands[i].name, commands[i].summary));
     TRY(text_append(out, "%s", manual_serve));
-    TRY(options_print_manual(out));
+    TRY(options_print_manual(OPTIONS_OF_SERVE, out));
     return text_append(out, "%s%s%s%s", manual_file, manual_doctor, manual_pool, manual_tail);
 }

@@ -16,7 +16,7 @@ static enum tarn_status help_print(struct text *out)
                     "Serve a model over an OpenAI-compatible HTTP API. Each option can also be "
                     "given in the\nenvironment, as TARN_PORT for --port, or in a file, which may "
                     "name the model, too:\ndocs/configuration.md. Defaults are in brackets.\n"));
-    return options_print_help(out);
+    return options_print_help(OPTIONS_OF_SERVE, out);
 }
 
 static int print(enum tarn_status status, const struct text *text)

@@ -60,9 +60,17 @@ static enum tarn_status title_append(const struct option_line *line, const char 
     return text_append(out, "%s%s%s", before, line->title, after);
 }
 
-enum tarn_status options_print_help(struct text *out)
+/* The lines of one command stand together: a title's rows follow it. */
+static enum option_command line_command(size_t line)
+{
+    return option_rows[option_lines[line + (option_lines[line].title != NULL)].option].command;
+}
+
+enum tarn_status options_print_help(enum option_command command, struct text *out)
 {
     for (size_t i = 0; i < option_line_count; i++) {
+        if (line_command(i) != command)
+            continue;
         if (option_lines[i].title)
             TRY(title_append(&option_lines[i], "\n", ":\n", out));
         else
@@ -107,7 +115,7 @@ enum tarn_status options_print_config(const struct options *options, struct text
     for (enum option option = 0; option < OPTION_COUNT_ALL; option++) {
         const struct option_row *row = &option_rows[option];
         const struct option_value *value = &options->values[option];
-        if (row->type == OPTION_TYPE_SWITCH)
+        if (row->command != options->command || row->type == OPTION_TYPE_SWITCH)
             continue;
         CLEANUP(text_deinit)
         struct text shown;
@@ -150,9 +158,11 @@ static enum tarn_status manual_row(const struct option_row *row, struct text *ou
     return text_append(out, "\n");
 }
 
-enum tarn_status options_print_manual(struct text *out)
+enum tarn_status options_print_manual(enum option_command command, struct text *out)
 {
     for (size_t i = 0; i < option_line_count; i++) {
+        if (line_command(i) != command)
+            continue;
         if (option_lines[i].title)
             TRY(title_append(&option_lines[i], ".SS ", "\n", out));
         else

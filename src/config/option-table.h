@@ -12,6 +12,7 @@ enum option_type {
     OPTION_TYPE_COUNT,
     OPTION_TYPE_SIZE,
     OPTION_TYPE_TIME,
+    OPTION_TYPE_RATIO,
     OPTION_TYPE_BOOL,
     OPTION_TYPE_CHOICE,
     OPTION_TYPE_SWITCH
@@ -20,6 +21,7 @@ enum option_type {
 enum { OPTION_NAME_BYTES_MAX = 48 };
 
 struct option_row {
+    enum option_command command;
     enum option_type type;
     const char *name;
     const char *argument;

@@ -12,21 +12,34 @@
 
 const struct option_row option_rows[OPTION_COUNT_ALL] = {
 #define SECTION(title, key)
-#define X(id, type, name, argument, fallback, least, most, unset_note, help)                       \
-    [OPTION_##id] = { OPTION_TYPE_##type, name, argument, fallback, least, most, unset_note, help },
+#define ROW(command, id, type, ...) [OPTION_##id] = { command, OPTION_TYPE_##type, __VA_ARGS__ },
+#define X(...)                      ROW(OPTIONS_OF_SERVE, __VA_ARGS__)
     OPTION_LIST(SECTION, X)
 #undef X
+#define X(...) ROW(OPTIONS_OF_MASTER, __VA_ARGS__)
+        MASTER_OPTION_LIST(SECTION, X)
+#undef X
+#define X(...) ROW(OPTIONS_OF_DONOR, __VA_ARGS__)
+            DONOR_OPTION_LIST(SECTION, X)
+#undef X
+#undef ROW
 #undef SECTION
 };
 
 const struct option_line option_lines[] = {
 #define SECTION(title, key) { title, key, OPTION_COUNT_ALL },
 #define X(id, ...)          { NULL, NULL, OPTION_##id },
-    OPTION_LIST(SECTION, X)
+    OPTION_LIST(SECTION, X) MASTER_OPTION_LIST(SECTION, X) DONOR_OPTION_LIST(SECTION, X)
 #undef X
 #undef SECTION
 };
 const size_t option_line_count = LENGTH_OF(option_lines);
+
+static const char *const command_names[] = {
+    [OPTIONS_OF_SERVE] = "serve",
+    [OPTIONS_OF_MASTER] = "master",
+    [OPTIONS_OF_DONOR] = "donor",
+};
 
 static bool has_limits(const struct option_row *row)
 {
@@ -52,6 +65,8 @@ static enum tarn_status number_read(const struct option_row *row, const char *te
         return value_size(text, out_number, out_reason);
     case OPTION_TYPE_TIME:
         return value_time(text, out_number, out_reason);
+    case OPTION_TYPE_RATIO:
+        return value_ratio(text, out_number, out_reason);
     case OPTION_TYPE_BOOL:
         TRY(value_bool(text, &flag, out_reason));
         *out_number = flag;
@@ -125,7 +140,7 @@ void option_variable(const char *name, char out[static OPTION_NAME_BYTES_MAX])
 static enum tarn_status defaults_read(struct options *options)
 {
     for (enum option option = 0; option < OPTION_COUNT_ALL; option++)
-        if (option_rows[option].fallback[0])
+        if (option_rows[option].command == options->command && option_rows[option].fallback[0])
             TRY(option_set(options, option, option_rows[option].fallback, OPTION_FROM_DEFAULT,
                            option_rows[option].name));
     return TARN_OK;
@@ -134,7 +149,8 @@ static enum tarn_status defaults_read(struct options *options)
 static enum tarn_status environment_read(struct options *options, char *const *environment)
 {
     for (enum option option = 0; option < OPTION_COUNT_ALL; option++) {
-        if (option_rows[option].type == OPTION_TYPE_SWITCH)
+        if (option_rows[option].command != options->command ||
+            option_rows[option].type == OPTION_TYPE_SWITCH)
             continue;
         char name[OPTION_NAME_BYTES_MAX];
         option_variable(option_rows[option].name, name);
@@ -191,28 +207,31 @@ const char *nearest_name(const char *name, const char *const *names, size_t coun
 static enum tarn_status unknown_option(struct options *options, const char *flag)
 {
     const char *names[OPTION_COUNT_ALL];
+    size_t count = 0;
     for (enum option option = 0; option < OPTION_COUNT_ALL; option++)
-        names[option] = option_rows[option].name;
+        if (option_rows[option].command == options->command)
+            names[count++] = option_rows[option].name;
     char name[OPTION_NAME_BYTES_MAX];
     (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(flag, "="), flag);
-    const char *nearest = nearest_name(name + strspn(name, "-"), names, OPTION_COUNT_ALL);
+    const char *nearest = nearest_name(name + strspn(name, "-"), names, count);
     if (nearest)
         (void)snprintf(options->error, sizeof(options->error),
                        "unknown option %s; did you mean --%s?", name, nearest);
     else
         (void)snprintf(options->error, sizeof(options->error),
-                       "unknown option %s; see tarn serve --help", name);
+                       "unknown option %s; see tarn %s --help", name,
+                       command_names[options->command]);
     return TARN_INVALID;
 }
 
-/* The option of "--name" or "--name=value", else OPTION_COUNT_ALL. */
-static enum option option_find(const char *flag)
+/* The command's option of "--name" or "--name=value", else OPTION_COUNT_ALL. */
+static enum option option_find(enum option_command command, const char *flag)
 {
     const size_t name_bytes = strcspn(flag, "=");
     for (enum option option = 0; option < OPTION_COUNT_ALL; option++) {
         const char *name = option_rows[option].name;
-        if (strncmp(flag, "--", 2) == 0 && strlen(name) + 2 == name_bytes &&
-            memcmp(flag + 2, name, name_bytes - 2) == 0)
+        if (option_rows[option].command == command && strncmp(flag, "--", 2) == 0 &&
+            strlen(name) + 2 == name_bytes && memcmp(flag + 2, name, name_bytes - 2) == 0)
             return option;
     }
     return OPTION_COUNT_ALL;
@@ -222,7 +241,7 @@ static enum option option_find(const char *flag)
 static enum tarn_status flag_read(struct options *options, int argc, char *const *argv, int *at)
 {
     const char *flag = argv[*at];
-    const enum option option = option_find(flag);
+    const enum option option = option_find(options->command, flag);
     if (option == OPTION_COUNT_ALL)
         return unknown_option(options, flag);
     char spelling[OPTION_NAME_BYTES_MAX];
@@ -250,9 +269,15 @@ static enum tarn_status words_read(struct options *options, int argc, char *cons
         if (!only_operands && strcmp(argv[at], "--") == 0) {
             only_operands = true;
         } else if (!only_operands && strcmp(argv[at], "-h") == 0) {
-            TRY(option_set(options, OPTION_HELP, "on", OPTION_FROM_FLAG, "-h"));
+            TRY(option_set(options, option_find(options->command, "--help"), "on", OPTION_FROM_FLAG,
+                           "-h"));
         } else if (!only_operands && argv[at][0] == '-' && argv[at][1] != '\0') {
             TRY(flag_read(options, argc, argv, &at));
+        } else if (options->command != OPTIONS_OF_SERVE) {
+            (void)snprintf(options->error, sizeof(options->error),
+                           "unexpected argument '%.100s'; see tarn %s --help", argv[at],
+                           command_names[options->command]);
+            return TARN_INVALID;
         } else if (!options->model) {
             options->model = argv[at];
             options->model_source = OPTION_FROM_FLAG;
@@ -297,11 +322,19 @@ static enum tarn_status sources_read(struct options *options, int argc, char *co
 enum tarn_status options_read(int argc, char *const *argv, char *const *environment,
                               struct options *out_options)
 {
-    *out_options = (struct options){ 0 };
+    *out_options = (struct options){ .command = OPTIONS_OF_SERVE };
     const enum tarn_status status = sources_read(out_options, argc, argv, environment);
     if (status != TARN_OK)
         options_deinit(out_options);
     return status;
+}
+
+enum tarn_status options_read_of(enum option_command command, int argc, char *const *argv,
+                                 struct options *out_options)
+{
+    *out_options = (struct options){ .command = command };
+    TRY(defaults_read(out_options));
+    return words_read(out_options, argc, argv);
 }
 
 void options_deinit(struct options *options)
@@ -355,6 +388,11 @@ bool option_bool(const struct options *options, enum option option)
     return options->values[option].number != 0;
 }
 
+const char *option_name(enum option option)
+{
+    return option_rows[option].name;
+}
+
 const char *option_origin(const struct options *options, enum option option)
 {
     switch (options->values[option].source) {
@@ -375,6 +413,17 @@ enum tarn_status pool_option_read(const char *text, struct pool_option *out_pool
     struct pool_option pool = { .choice = POOL_DEFAULT };
     if (text && strcmp(text, "none") == 0) {
         pool.choice = POOL_NONE;
+    } else if (text && (strncmp(text, "mooncake:", 9) == 0 || strcmp(text, "mooncake") == 0)) {
+        pool.choice = POOL_DISTRIBUTED;
+        if (strstr(text, ",size=") || strlen(text) >= sizeof(pool.path)) {
+            (void)snprintf(error, OPTION_ERROR_BYTES, "--pool: '%.100s' %s", text,
+                           strstr(text, ",size=")
+                               ? "has a size, but a distributed pool is as large "
+                                 "as its members lend; see --global-segment-size"
+                               : "is too long");
+            return TARN_INVALID;
+        }
+        (void)snprintf(pool.path, sizeof(pool.path), "%s", text);
     } else if (text) {
         pool.choice = POOL_NAMED;
         const char *comma = strrchr(text, ',');

@@ -149,6 +149,15 @@ static void a_pool_is_none_a_path_or_a_path_with_a_size(void **state)
     assert_non_null(strstr(error, "write 1GiB"));
     assert_int_equal(pool_option_read(",size=1GiB", &pool, error), TARN_INVALID);
     assert_non_null(strstr(error, "empty"));
+    assert_int_equal(pool_option_read("mooncake://h,i:1", &pool, error), TARN_OK);
+    assert_int_equal(pool.choice, POOL_DISTRIBUTED);
+    assert_string_equal(pool.path, "mooncake://h,i:1");
+    assert_int_equal(pool_option_read("mooncake", &pool, error), TARN_OK);
+    assert_int_equal(pool.choice, POOL_DISTRIBUTED);
+    assert_int_equal(pool_option_read("mooncakes", &pool, error), TARN_OK);
+    assert_int_equal(pool.choice, POOL_NAMED);
+    assert_int_equal(pool_option_read("mooncake://h:1,size=1GiB", &pool, error), TARN_INVALID);
+    assert_non_null(strstr(error, "--global-segment-size"));
 
     struct options options;
     assert_int_equal(READ(&options, NULL, "m", "--pool", "/a,b"), TARN_INVALID);
@@ -194,27 +203,80 @@ static void secrets_are_not_printed(void **state)
     assert_null(strstr(options.error, "word"));
 }
 
-static void the_help_and_the_manual_name_every_option(void **state)
+static void a_command_has_its_own_options_and_no_others(void **state)
 {
     (void)state;
+    struct options options;
+    char port[] = "--rpc-port=7";
+    char ratio[] = "--eviction-ratio=0.5";
+    char help[] = "-h";
+    char *argv[] = { port, ratio, help };
+    assert_int_equal(options_read_of(OPTIONS_OF_MASTER, 3, argv, &options), TARN_OK);
+    assert_int_equal(option_number(&options, OPTION_MASTER_RPC_PORT), 7);
+    assert_int_equal(option_number(&options, OPTION_MASTER_EVICTION), 500000);
+    assert_int_equal(option_number(&options, OPTION_MASTER_HTTP_PORT), 9004);
+    assert_true(option_bool(&options, OPTION_MASTER_HELP));
+    assert_false(option_is_set(&options, OPTION_PORT));
+    assert_int_equal(options_read_of(OPTIONS_OF_DONOR, 1, argv, &options), TARN_INVALID);
+    expect_error(&options, "unknown option --rpc-port; see tarn donor --help");
+    char word[] = "word";
+    argv[0] = word;
+    assert_int_equal(options_read_of(OPTIONS_OF_DONOR, 1, argv, &options), TARN_INVALID);
+    expect_error(&options, "unexpected argument 'word'; see tarn donor --help");
+    assert_int_equal(READ(&options, NULL, "--segment-size", "1"), TARN_INVALID);
+    expect_error(&options, "unknown option --segment-size");
+}
+
+/* Help and manual of a command have all of `words`, and lines that are `titles`. */
+static void expect_named(enum option_command command, const char *const *words,
+                         const char *const *titles)
+{
     struct text help;
     struct text manual;
     text_init(&help, 1 << 16);
     text_init(&manual, 1 << 16);
-    assert_int_equal(options_print_help(&help), TARN_OK);
-    assert_int_equal(options_print_manual(&manual), TARN_OK);
-#define SECTION(title, key)                                                                        \
-    assert_non_null(strstr(text_chars(&help), "\n" title));                                        \
-    assert_non_null(strstr(text_chars(&help), key[0] ? " (section " key "):\n" : ":\n"));          \
-    assert_non_null(strstr(text_chars(&manual), ".SS " title));
-#define X(id, type, name, ...) assert_non_null(strstr(text_chars(&help), "  --" name));
-    OPTION_LIST(SECTION, X)
-#undef X
-#undef SECTION
-    assert_non_null(strstr(text_chars(&manual), "\\fB\\-\\-max\\-batch\\-tokens\\fR"));
+    assert_int_equal(options_print_help(command, &help), TARN_OK);
+    assert_int_equal(options_print_manual(command, &manual), TARN_OK);
+    for (; *words; words++)
+        assert_non_null(strstr(text_chars(&help), *words));
+    for (; *titles; titles++) {
+        char title[64];
+        (void)snprintf(title, sizeof(title), "\n%s:\n", *titles);
+        assert_non_null(strstr(text_chars(&help), title));
+        (void)snprintf(title, sizeof(title), ".SS %s\n", *titles);
+        assert_non_null(strstr(text_chars(&manual), title));
+    }
     for (const char *line = text_chars(&help); *line; line += strcspn(line, "\n") + 1)
         assert_true(strcspn(line, "\n") <= 92);
     text_deinit(&help);
+    text_deinit(&manual);
+}
+
+static void the_help_and_the_manual_name_every_option(void **state)
+{
+    (void)state;
+#define SECTION(title, key)
+#define X(id, type, name, ...) "  --" name,
+    static const char *const serve[] = { OPTION_LIST(SECTION, X) NULL };
+    static const char *const master[] = { MASTER_OPTION_LIST(SECTION, X) NULL };
+    static const char *const donor[] = { DONOR_OPTION_LIST(SECTION, X) NULL };
+#undef X
+#undef SECTION
+#define SECTION(title, key) key[0] ? title " (section " key ")" : title,
+#define X(...)
+    const char *const serve_titles[] = { OPTION_LIST(SECTION, X) NULL };
+    const char *const master_titles[] = { MASTER_OPTION_LIST(SECTION, X) NULL };
+    const char *const donor_titles[] = { DONOR_OPTION_LIST(SECTION, X) NULL };
+#undef X
+#undef SECTION
+    expect_named(OPTIONS_OF_SERVE, serve, serve_titles);
+    expect_named(OPTIONS_OF_MASTER, master, master_titles);
+    expect_named(OPTIONS_OF_DONOR, donor, donor_titles);
+    struct text manual;
+    text_init(&manual, 1 << 16);
+    assert_int_equal(options_print_manual(OPTIONS_OF_SERVE, &manual), TARN_OK);
+    assert_non_null(strstr(text_chars(&manual), "\\fB\\-\\-max\\-batch\\-tokens\\fR"));
+    assert_null(strstr(text_chars(&manual), "rpc"));
     text_deinit(&manual);
 }
 
@@ -225,11 +287,11 @@ static enum tarn_status print_all(void)
     text_init(&text, 1 << 16);
     enum tarn_status status = READ(&options, NULL, "m");
     if (status == TARN_OK)
-        status = options_print_help(&text);
+        status = options_print_help(OPTIONS_OF_SERVE, &text);
     if (status == TARN_OK)
         status = options_print_config(&options, &text);
     if (status == TARN_OK)
-        status = options_print_manual(&text);
+        status = options_print_manual(OPTIONS_OF_SERVE, &text);
     text_deinit(&text);
     return status;
 }
@@ -252,6 +314,7 @@ int main(void)
         cmocka_unit_test(a_pool_is_none_a_path_or_a_path_with_a_size),
         cmocka_unit_test(the_configuration_shows_each_value_and_its_source),
         cmocka_unit_test(secrets_are_not_printed),
+        cmocka_unit_test(a_command_has_its_own_options_and_no_others),
         cmocka_unit_test(the_help_and_the_manual_name_every_option),
         cmocka_unit_test(every_failed_allocation_is_a_status_and_no_leak),
     };

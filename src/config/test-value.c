@@ -15,6 +15,35 @@ static uint64_t size_of(const char *text)
     return bytes;
 }
 
+static void a_ratio_is_a_fraction_above_0_and_at_most_1(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = { "0",
+                                         "0.0",
+                                         "1.1",
+                                         "2",
+                                         "-0.5",
+                                         "5%",
+                                         ".5",
+                                         "0.0000001",
+                                         "1e-3",
+                                         "1.",
+                                         "99999999999999999999" };
+    struct value_reason reason;
+    uint64_t millionths = 0;
+    assert_int_equal(value_ratio("0.05", &millionths, &reason), TARN_OK);
+    assert_int_equal(millionths, 50000);
+    assert_int_equal(value_ratio("1", &millionths, &reason), TARN_OK);
+    assert_int_equal(millionths, 1000000);
+    assert_int_equal(value_ratio("0.000001", &millionths, &reason), TARN_OK);
+    assert_int_equal(millionths, 1);
+    for (size_t i = 0; i < LENGTH_OF(wrong); i++) {
+        reason.chars[0] = '\0';
+        assert_int_equal(value_ratio(wrong[i], &millionths, &reason), TARN_INVALID);
+        assert_true(reason.chars[0] != '\0');
+    }
+}
+
 static void expect_size_refused(const char *text, const char *advice)
 {
     struct value_reason reason;
@@ -142,6 +171,7 @@ static void sizes_are_printed_for_people(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_ratio_is_a_fraction_above_0_and_at_most_1),
         cmocka_unit_test(sizes_are_binary_and_a_bare_number_is_bytes),
         cmocka_unit_test(decimal_units_are_refused_and_the_binary_one_is_named),
         cmocka_unit_test(what_is_no_size_is_refused),

@@ -120,6 +120,33 @@ enum tarn_status value_time(const char *text, uint64_t *out_ms, struct value_rea
     return TARN_INVALID;
 }
 
+enum tarn_status value_ratio(const char *text, uint64_t *out_millionths,
+                             struct value_reason *out_reason)
+{
+    enum { MILLION = 1000000 };
+    uint64_t millionths = 0;
+    const char *rest = NULL;
+    TRY(digits_read(text, &millionths, &rest, out_reason));
+    bool is_fine = millionths <= 1;
+    millionths = is_fine ? millionths * MILLION : 0;
+    if (*rest == '.') {
+        uint64_t place = MILLION;
+        is_fine = is_fine && rest[1] != '\0';
+        for (rest++; *rest >= '0' && *rest <= '9' && place > 1; rest++) {
+            place /= 10;
+            millionths += place * (uint64_t)(*rest - '0');
+        }
+    }
+    is_fine = is_fine && *rest == '\0' && millionths > 0 && millionths <= MILLION;
+    if (!is_fine) {
+        (void)snprintf(out_reason->chars, VALUE_REASON_BYTES,
+                       "is not a fraction above 0 and at most 1, with at most six places");
+        return TARN_INVALID;
+    }
+    *out_millionths = millionths;
+    return TARN_OK;
+}
+
 enum tarn_status value_bool(const char *text, bool *out_value, struct value_reason *out_reason)
 {
     static const char *const words[] = { "0", "1", "false", "true", "no", "yes", "off", "on" };

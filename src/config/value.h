@@ -32,6 +32,10 @@ NODISCARD enum tarn_status value_size(const char *text, uint64_t *out_bytes,
 NODISCARD enum tarn_status value_time(const char *text, uint64_t *out_ms,
                                       struct value_reason *out_reason);
 
+/* A decimal fraction above 0 and at most 1, as "0.05", in millionths; at most six places. */
+NODISCARD enum tarn_status value_ratio(const char *text, uint64_t *out_millionths,
+                                       struct value_reason *out_reason);
+
 /* 1/0, true/false, yes/no, on/off. */
 NODISCARD enum tarn_status value_bool(const char *text, bool *out_value,
                                       struct value_reason *out_reason);

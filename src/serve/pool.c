@@ -47,7 +47,7 @@ void serve_pool_options(const struct options *options, const struct pool_option 
 {
     *out_options = (struct tarn_connector_options){
         .size = sizeof(*out_options),
-        .pool = choice->choice == POOL_NAMED ? choice->path : NULL,
+        .pool = choice->path[0] ? choice->path : NULL,
         .pool_size_bytes = choice->size_bytes,
         .cache_prefix = option_text(options, OPTION_CACHE_PREFIX),
         .role = (uint32_t)option_number(options, OPTION_ROLE),
@@ -100,7 +100,7 @@ static enum tarn_status pool_miss(struct serve_pool *pool, enum tarn_status stat
                   pool->ops->name);
         return status;
     }
-    if (pool->choice.choice == POOL_NAMED) {
+    if (pool->choice.choice != POOL_DEFAULT) {
         log_error("pool: %s cannot be used, for the reason above; name another, or --pool none",
                   pool->choice.path);
         return status;
@@ -125,8 +125,11 @@ enum tarn_status serve_pool_prepare(const struct options *options,
         *out_pool = pool;
         return TARN_OK;
     }
-    if (connector->is_there && !connector->is_tarn) {
-        *out_pool = pool; /* where its pages lie is its own affair */
+    const bool is_elsewhere = connector->is_there && !connector->is_tarn;
+    if (is_elsewhere || pool.choice.choice == POOL_DISTRIBUTED) {
+        /* Where its pages lie is its own affair; a distributed pool was tried by whoever chose it,
+         * and joining it twice would cost memory. */
+        *out_pool = pool;
         return TARN_OK;
     }
     const struct tarn_pool_options pool_options = {
@@ -162,7 +165,7 @@ enum tarn_status serve_pool_open(struct serve_pool *pool, const struct options *
     if (pool->is_module && pool->choice.choice == POOL_DEFAULT)
         log_info("pool: the default one of connector %s", pool->ops->name);
     else
-        log_info("pool: %s", pool->choice.choice == POOL_NAMED
+        log_info("pool: %s", pool->choice.choice != POOL_DEFAULT
                                  ? pool->choice.path
                                  : "this user's default on this host");
     return TARN_OK;
