@@ -97,8 +97,8 @@ def _():
 
 @tap.case("each example of a configuration is read whole")
 def _():
-    files = sorted((ROOT / "examples").glob("*.yaml"))
-    assert len(files) >= 1
+    files = sorted((ROOT / "examples").rglob("*.yaml"))
+    assert len(files) == 5
     for file in files:
         result = run("serve", "--config", str(file), "--print-config")
         assert result.returncode == 0 and result.stderr == "", (file, result.stderr)
