@@ -109,8 +109,8 @@ static enum tarn_status value_append(const char *text, struct text *out)
 
 enum tarn_status options_print_config(const struct options *options, struct text *out)
 {
-    TRY(text_append(out, "%-22s %-40s %s\n", "option", "value", "from"));
-    TRY(text_append(out, "%-22s %-40s ", "MODEL", options->model ? options->model : "(none)"));
+    TRY(text_append(out, "%-30s %-40s %s\n", "option", "value", "from"));
+    TRY(text_append(out, "%-30s %-40s ", "MODEL", options->model ? options->model : "(none)"));
     TRY(source_append(options, options->model_source, options->model_line, "", out));
     for (enum option option = 0; option < OPTION_COUNT_ALL; option++) {
         const struct option_row *row = &option_rows[option];
@@ -122,7 +122,7 @@ enum tarn_status options_print_config(const struct options *options, struct text
         text_init(&shown, 1 << 16);
         TRY(value->is_set ? value_append(value->text, &shown)
                           : text_append(&shown, "(%s)", row->unset_note));
-        TRY(text_append(out, "%-22s %-40s ", row->name, text_chars(&shown)));
+        TRY(text_append(out, "%-30s %-40s ", row->name, text_chars(&shown)));
         TRY(source_append(options, value->source, value->line, row->name, out));
     }
     return TARN_OK;
