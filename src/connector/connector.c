@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "codec/digest.h"
 #include "connector/abi.h"
+#include "connector/broken.h"
 #include "connector/gate.h"
 #include "connector/leader.h"
 #include "connector/placement.h"
@@ -316,7 +317,8 @@ static enum tarn_status probe_start(struct core *core)
         .store = core->store,
         .absent = &core->worker.absent,
         .namespaces = core->namespaces,
-        .group_count = core->layout->group_count * core->settings.rank_count,
+        .group_count =
+            core->layout->group_count * (BROKEN(HIT_ON_ONE_RANK) ? 1 : core->settings.rank_count),
         .layer_group_count = core->layout->group_count,
         .batch_pages = core->settings.batch_pages,
         .deadline_ns = core->settings.lookup_deadline_ns,

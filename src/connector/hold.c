@@ -2,6 +2,7 @@
 #include "connector/hold.h"
 
 #include "base/alloc.h"
+#include "connector/broken.h"
 
 _Static_assert(sizeof(struct hold_key) == MAP_KEY_BYTES_MAX, "a key without gaps");
 
@@ -111,7 +112,9 @@ enum hold_end holds_release(struct holds *holds, uint32_t rank, const struct hol
 {
     struct hold *hold = map_get(&holds->map, key);
     const uint64_t bit = UINT64_C(1) << rank;
-    return hold && (hold->ranks & bit) ? hold_drop(holds, hold, bit) : HOLD_UNKNOWN;
+    if (!hold || !(hold->ranks & bit))
+        return HOLD_UNKNOWN;
+    return hold_drop(holds, hold, BROKEN(RETIRE_BY_FIRST_RANK) ? UINT64_MAX : bit);
 }
 
 bool holds_release_others(struct holds *holds, uint32_t rank, uint64_t *out_id)

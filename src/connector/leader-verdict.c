@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/log.h"
+#include "connector/broken.h"
 #include "connector/leader.h"
 
 static bool has_several_ranks(const struct leader *leader)
@@ -52,13 +53,17 @@ static void leader_take_report(struct leader *leader, uint32_t rank, const struc
         item->step_number != request->load_step || loaded->first_block != request->offer_first ||
         loaded->asked_count != request->offer_count)
         return;
-    if (loaded->block_count < request->good_count) {
+    if (BROKEN(VERDICT_BY_MAXIMUM) && request->ranks_reported == 0)
+        request->good_count = 0;
+    if (BROKEN(VERDICT_BY_MAXIMUM) ? loaded->block_count > request->good_count
+                                   : loaded->block_count < request->good_count) {
         request->good_count = loaded->block_count;
         request->load_status = loaded->status;
         request->worst_rank = rank;
     }
     request->ranks_reported |= UINT64_C(1) << rank;
-    if (__builtin_popcountll(request->ranks_reported) < (int)leader->config.rank_count)
+    if (__builtin_popcountll(request->ranks_reported) < (int)leader->config.rank_count &&
+        !BROKEN(VERDICT_BY_FIRST_RANK))
         return;
 
     const bool is_short = request->good_count < request->offer_count;
@@ -136,7 +141,7 @@ struct tarn_bytes leader_failure_verdict(struct leader *leader)
     const struct wire_head head = {
         .kind = WIRE_VERDICT,
         .number = leader->verdict_number,
-        .status = leader->failure,
+        .status = BROKEN(KEEP_FAILURE) ? TARN_OK : leader->failure,
     };
     struct wire_writer verdict = wire_begin(&buffer, leader_list_shape(leader));
     wire_end(&verdict, &head);
@@ -150,7 +155,7 @@ static void leader_check_ranks(struct leader *leader, uint64_t now_ns)
         return;
     const struct leader_request *request =
         LIST_ITEM(leader->loading.next, struct leader_request, loading);
-    if (now_ns < request->load_due_ns)
+    if (now_ns < request->load_due_ns || BROKEN(WAIT_FOR_LOST_RANK))
         return;
     const uint32_t rank = (uint32_t)__builtin_ctzll(~request->ranks_reported);
     log_error("rank %" PRIu32 " did not report on the load of request %" PRIu64
@@ -254,10 +259,14 @@ enum tarn_status leader_verdict(struct leader *leader, const struct tarn_bytes *
         *out_verdict = leader_failure_verdict(leader);
         return TARN_OK;
     }
+    if (BROKEN(NO_FAREWELL))
+        leader->farewells.count = 0;
     farewells_write(leader, &verdict);
     if (verdict.counts[0] + verdict.counts[1] == 0)
         return TARN_AGAIN;
-    const struct wire_head head = { .kind = WIRE_VERDICT, .number = ++leader->verdict_number };
+    const struct wire_head head = { .kind = WIRE_VERDICT,
+                                    .number = ++leader->verdict_number,
+                                    .previous = leader->step_number };
     wire_end(&verdict, &head);
     *out_verdict = wire_buffer_bytes(&leader->verdict);
     return TARN_OK;

@@ -39,7 +39,7 @@ struct wire_head {
     enum wire_kind kind;
     uint32_t rank; /* that wrote it */
     uint64_t number;
-    uint64_t previous;       /* metadata: the number of the one before it */
+    uint64_t previous;       /* the number of the last metadata before it; not of reports */
     uint64_t verdict;        /* metadata: the number of the last verdict before it */
     enum tarn_status status; /* OK; below zero: the ranks go on no further, and why */
 };

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "connector/broken.h"
 #include "connector/worker-parts.h"
 #include "obs/metric.h"
 #include "os/clock.h"
@@ -112,7 +113,8 @@ static uint64_t loads_due_ns(const struct worker *worker)
  */
 static void leader_check(struct worker *worker, uint64_t now_ns)
 {
-    if (!has_several_ranks(worker) || worker->config.rank == 0 || worker->failure != TARN_OK)
+    if (!has_several_ranks(worker) || worker->config.rank == 0 || worker->failure != TARN_OK ||
+        BROKEN(WAIT_FOR_LOST_LEADER))
         return;
     list_for_each (link, &worker->loads) {
         const struct load *load = LIST_ITEM(link, struct load, link);
@@ -132,11 +134,11 @@ enum tarn_status worker_load_poll(struct worker *worker, uint64_t deadline_ns,
     for (;;) {
         const uint64_t now_ns = clock_now_ns();
         leader_check(worker, now_ns);
+        if (worker->failure != TARN_OK && !worker->must_tell_failure)
+            return worker->failure;
         const size_t count = loads_to_report(worker);
         if (count > 0 || worker->releases.count > 0 || worker->must_tell_failure)
             return report_write(worker, count, out_report);
-        if (worker->failure != TARN_OK)
-            return worker->failure;
         loads_grant_if_starved(worker);
         const uint64_t due_ns = loads_due_ns(worker);
         if (now_ns >= deadline_ns || due_ns == UINT64_MAX)
@@ -157,7 +159,7 @@ static struct load *item_load(const struct worker *worker, const struct wire_ite
 /* No rank uses a page that it has not called good itself. */
 static enum tarn_status verdict_check(const struct worker *worker, struct wire_reader reader)
 {
-    for (uint32_t i = 0; i < reader.counts[0]; i++) {
+    for (uint32_t i = 0; i < reader.counts[0] && !BROKEN(VERDICT_BY_MAXIMUM); i++) {
         struct wire_item item;
         wire_next_item(&reader, &item);
         const struct load *load = item_load(worker, &item);
@@ -208,6 +210,10 @@ static enum tarn_status verdict_is_due(struct worker *worker, const struct wire_
         worker_fail(worker, reader->head.status, false, clock_now_ns());
         return worker->failure;
     }
+    /* It may end a request whose load has not come yet. */
+    if (has_several_ranks(worker) && reader->head.previous > worker->metadata_number &&
+        !BROKEN(END_BEFORE_STEP))
+        return TARN_AGAIN;
     return TARN_OK;
 }
 

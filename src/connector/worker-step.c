@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "connector/broken.h"
 #include "connector/worker-parts.h"
 
 /* What a step's message asks for, counted and checked before anything is made of it. */
@@ -23,6 +24,15 @@ static enum tarn_status block_check(const struct worker *worker, struct wire_rea
     return TARN_OK;
 }
 
+/* A load of the request that has no verdict. With several ranks the leader may have ended it and
+ * used its id again, and then all pages of it were let go of; who said so may come later. */
+static bool load_is_in_the_way(const struct worker *worker, uint64_t id)
+{
+    const struct load *load = worker_load_find(worker, id);
+    return load && (worker->config.rank_count == 1 || !load->is_concluded ||
+                    load->returned_count < load->pushed_count);
+}
+
 static enum tarn_status metadata_check(const struct worker *worker, struct wire_reader reader,
                                        struct step_size *out_size)
 {
@@ -32,7 +42,7 @@ static enum tarn_status metadata_check(const struct worker *worker, struct wire_
     for (uint32_t i = 0; i < reader.counts[0]; i++) {
         uint32_t block_count;
         wire_next_load(&reader, &id, &block, &block_count);
-        if (block_count == 0 || worker_load_find(worker, id))
+        if (block_count == 0 || load_is_in_the_way(worker, id))
             return TARN_CORRUPT;
         for (uint32_t j = 0; j < block_count; j++)
             TRY(block_check(worker, &reader));
@@ -130,10 +140,12 @@ static void step_undo(struct worker *worker, struct list *loads)
     }
 }
 
-static void loads_begin(struct worker *worker, struct list *loads)
+static void loads_begin(struct worker *worker, struct list *loads, uint64_t now_ns)
 {
     list_for_each (link, loads) {
         struct load *load = LIST_ITEM(link, struct load, link);
+        if (worker_load_find(worker, load->id))
+            worker_finish(worker, load->id, load->step_number - 1, now_ns);
         list_remove(link);
         list_push_back(&worker->loads, link);
         worker_load_lease(worker, load);
@@ -186,10 +198,13 @@ static enum tarn_status step_is_due(const struct worker *worker, const struct wi
         return worker->failure;
     if (head->rank != 0)
         return TARN_CORRUPT;
-    if (head->number <= worker->metadata_number)
+    if (head->number <= worker->metadata_number && !BROKEN(TAKE_STEP_TWICE))
         return TARN_STALE;
-    if (worker->config.rank_count > 1 && (head->previous > worker->metadata_number ||
-                                          !wire_window_has_all(&worker->verdicts, head->verdict)))
+    if (worker->config.rank_count == 1)
+        return TARN_OK;
+    if (head->previous > worker->metadata_number && !BROKEN(TAKE_STEP_EARLY))
+        return TARN_AGAIN;
+    if (!wire_window_has_all(&worker->verdicts, head->verdict) && !BROKEN(RUN_BEFORE_VERDICT))
         return TARN_AGAIN;
     return TARN_OK;
 }
@@ -212,7 +227,7 @@ enum tarn_status worker_load_start(struct worker *worker, struct tarn_bytes meta
     worker->metadata_number = reader.head.number;
     loads_skip(&reader);
     saves_plan(worker, &reader);
-    loads_begin(worker, &loads);
+    loads_begin(worker, &loads, now_ns);
     worker_loads_grant(worker);
     worker_loads_push(worker);
     worker_gauges_update(worker);

@@ -151,7 +151,9 @@ enum tarn_status worker_drain(struct worker *worker, uint64_t deadline_ns)
 
 bool worker_has_news(const struct worker *worker)
 {
-    if (worker->transfers.count > 0 || worker->releases.count > 0 || worker->must_tell_failure)
+    if (worker->transfers.count > 0 || worker->must_tell_failure)
+        return true;
+    if (worker->releases.count > 0 && worker->failure == TARN_OK)
         return true;
     list_for_each (link, &worker->loads) {
         const struct load *load = LIST_ITEM(link, struct load, link);
