@@ -4,6 +4,7 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -149,22 +150,66 @@ def _():
             assert "no Tarn pool" in result.stderr and "remove" not in result.stderr, result
 
 
+class PoolBench:
+    """A bench of the pool, in a process group of its own with its children."""
+
+    def __enter__(self):
+        self.process = subprocess.Popen([PROGRAM, "bench", "pool", "--runs", "1"], text=True,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                        start_new_session=True)
+        return self
+
+    def __exit__(self, *_):
+        if self.is_alive():
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
+        self.process.stderr.close()
+
+    def proc(self, name):
+        return pathlib.Path(f"/proc/{self.process.pid}/{name}").read_text()
+
+    def folder(self):
+        found = wait_for(lambda: re.search(r"/dev/shm/tarn-bench-\w+", self.proc("maps")), 60,
+                         "its folder is there")
+        return pathlib.Path(found[0])
+
+    def wait_for_children(self):
+        wait_for(lambda: self.proc(f"task/{self.process.pid}/children"), 120, "it has children")
+
+    def is_alive(self):
+        try:
+            os.killpg(self.process.pid, 0)
+            return True
+        except ProcessLookupError:
+            return False
+
+
 @tap.case("a bench of the pool that is interrupted leaves nothing in shared memory")
 def _():
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with subprocess.Popen([PROGRAM, "bench", "pool"], stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True) as bench:
-            try:
-                def folder():
-                    maps = pathlib.Path(f"/proc/{bench.pid}/maps").read_text()
-                    return re.search(r"/dev/shm/tarn-bench-\w+", maps)
-                place = pathlib.Path(wait_for(folder, 60, "its folder is there")[0])
-                wait_for((place / "p.pool").exists, 60, "its pool is there")
-                bench.send_signal(number)
-                assert bench.wait(60) == -number and not place.exists()
-                assert "interrupted" in bench.stderr.read()
-            finally:
-                bench.kill()
+    for number, has_children in ((signal.SIGINT, False), (signal.SIGTERM, False),
+                                 (signal.SIGINT, True)):
+        with PoolBench() as bench:
+            place = bench.folder()
+            wait_for((place / "p.pool").exists, 60, "its pool is there")
+            if has_children:
+                bench.wait_for_children()
+            os.killpg(bench.process.pid, number)  # as a terminal does
+            assert bench.process.wait(60) == -number and not place.exists()
+            assert "interrupted" in bench.process.stderr.read()
+            assert not bench.is_alive()
+
+
+@tap.case("a bench of the pool that is killed takes its children along")
+def _():
+    with PoolBench() as bench:
+        place = bench.folder()
+        bench.wait_for_children()
+        try:
+            bench.process.kill()
+            bench.process.wait(30)
+            wait_for(lambda: not bench.is_alive(), 30, "its children are gone")
+        finally:
+            shutil.rmtree(place)
 
 
 @tap.case("every value of a metric's label is explained in docs/operations.md")

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -321,55 +323,82 @@ static enum tarn_status child_batch(struct rig *rig, bool is_ours)
     return TARN_OK;
 }
 
-/* A child says that it is ready, waits for the start, works, and tells how long it took. */
-static _Noreturn void child_run(struct rig *rig, bool is_ours, int start_fd, int result_fd)
+/* How long a child's batches took; negative: they failed. */
+static double child_measure(struct rig *rig, bool is_ours)
 {
-    double seconds = 0;
-    char byte = 0;
-    rig->store = NULL; /* the parent's is dead here */
-    if (pool_start(rig, 0, 0) != TARN_OK || child_batch(rig, is_ours) != TARN_OK ||
-        write(result_fd, &seconds, sizeof(seconds)) != sizeof(seconds) ||
-        read(start_fd, &byte, 1) != 1)
-        _exit(1);
     const uint64_t start_ns = rig_now_ns(rig);
     for (uint32_t i = 0; i < CHILD_ROUNDS; i++) {
         if (child_batch(rig, is_ours) != TARN_OK)
-            _exit(1);
+            return -1;
     }
-    seconds = seconds_since(rig, start_ns);
-    _exit(write(result_fd, &seconds, sizeof(seconds)) == sizeof(seconds) ? 0 : 1);
+    return seconds_since(rig, start_ns);
+}
+
+/* A child says that it is ready, waits for the start, works, and tells how long it took. It ends
+ * with its parent, or when that hangs up. */
+static _Noreturn void child_run(struct rig *rig, bool is_ours, int fd)
+{
+    char byte = 0;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    rig->store = NULL; /* the parent's is dead here */
+    double seconds =
+        pool_start(rig, 0, 0) == TARN_OK && child_batch(rig, is_ours) == TARN_OK ? 0 : -1;
+    if (write(fd, &seconds, sizeof(seconds)) != sizeof(seconds) || seconds < 0 ||
+        read(fd, &byte, 1) != 1)
+        _exit(1);
+    seconds = child_measure(rig, is_ours);
+    _exit(write(fd, &seconds, sizeof(seconds)) == sizeof(seconds) && seconds >= 0 ? 0 : 1);
+}
+
+/* *out_fd: the way to the child and back, which ends when either does. */
+static bool child_start(struct rig *rig, bool is_ours, int *out_fd)
+{
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return false;
+    const pid_t pid = fork();
+    if (pid == 0) {
+        (void)close(ends[0]);
+        child_run(rig, is_ours, ends[1]);
+    }
+    (void)close(ends[1]);
+    *out_fd = ends[0];
+    return pid > 0;
+}
+
+/* What the child says next; negative: nothing good. */
+static double child_hear(int fd)
+{
+    double seconds = -1;
+    return read(fd, &seconds, sizeof(seconds)) == sizeof(seconds) ? seconds : -1;
 }
 
 /* Two processes at once; the time of both together. */
 static enum tarn_status children_time(struct rig *rig, bool is_ours, double *out_seconds)
 {
-    int start[2];
-    int result[2];
-    double seconds = 0;
+    int fds[CHILDREN];
     double total = 0;
-    bool is_good = pipe2(start, O_CLOEXEC) == 0;
-    is_good = is_good && pipe2(result, O_CLOEXEC) == 0;
-    if (!is_good)
-        return failed("pipe");
+    bool is_good = true;
     for (uint32_t i = 0; i < CHILDREN; i++) {
-        const pid_t pid = fork();
-        if (pid == 0)
-            child_run(rig, is_ours, start[0], result[1]);
-        is_good = is_good && pid > 0;
+        fds[i] = -1;
+        is_good = is_good && child_start(rig, is_ours, &fds[i]);
     }
-    (void)close(result[1]);
     for (uint32_t i = 0; i < CHILDREN; i++)
-        is_good = is_good && read(result[0], &seconds, sizeof(seconds)) == sizeof(seconds);
-    is_good = is_good && write(start[1], "gg", CHILDREN) == CHILDREN;
+        is_good = is_good && child_hear(fds[i]) >= 0;
+    for (uint32_t i = 0; i < CHILDREN; i++)
+        is_good = is_good && send(fds[i], "g", 1, MSG_NOSIGNAL) == 1;
     for (uint32_t i = 0; i < CHILDREN; i++) {
-        is_good = is_good && read(result[0], &seconds, sizeof(seconds)) == sizeof(seconds);
+        const double seconds = is_good ? child_hear(fds[i]) : -1;
+        is_good = is_good && seconds >= 0;
         total += seconds;
     }
-    (void)close(start[0]);
-    (void)close(start[1]);
-    (void)close(result[0]);
+    for (uint32_t i = 0; i < CHILDREN; i++) {
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+    }
     while (waitpid(-1, NULL, 0) > 0)
         ;
+    TRY(interrupted());
     if (!is_good) {
         log_error("bench pool: a child process failed");
         return TARN_IO;
