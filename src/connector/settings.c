@@ -148,6 +148,19 @@ static void settings_say(struct settings *settings, const struct tarn_engine_des
     }
 }
 
+/* Refuse at open what would not fit a key's text once the layout is known. */
+static enum tarn_status names_judge(const struct settings *settings)
+{
+    const size_t prefix_bytes = namespace_field_bytes(settings->cache_prefix);
+    const size_t model_bytes = namespace_field_bytes(settings->model_key);
+    if (prefix_bytes + model_bytes <= NAMESPACE_NAMES_BYTES_MAX)
+        return TARN_OK;
+    log_error("cache_prefix takes %zu bytes of a key and model_key %zu ('/', '%%' and control "
+              "bytes take 3 each): together at most %d are allowed; set a shorter one",
+              prefix_bytes, model_bytes, NAMESPACE_NAMES_BYTES_MAX);
+    return TARN_INVALID;
+}
+
 enum tarn_status settings_init(struct settings *settings,
                                const struct tarn_connector_options *options,
                                const struct tarn_engine_desc *engine)
@@ -160,6 +173,7 @@ enum tarn_status settings_init(struct settings *settings,
     TRY(abi_copy(&known_engine, sizeof(known_engine), engine));
     TRY(options_take(settings, &known_options));
     TRY(engine_take(settings, &known_engine, known_options.pool != NULL));
+    TRY(names_judge(settings));
     settings_say(settings, &known_engine);
     return path_take(settings, known_options.pool);
 }

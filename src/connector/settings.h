@@ -53,7 +53,7 @@ void settings_deinit(struct settings *settings); /* zeroed is fine */
 uint32_t settings_extra_bytes(const struct settings *settings, const struct layout *layout);
 
 /* The namespace of a group's pages on a rank: of the same layout, for all ranks have the same.
- * INVALID: too long. */
+ * INVALID: none, for a layout without tokens or bytes. */
 NODISCARD enum tarn_status settings_namespace(const struct settings *settings,
                                               const struct layout *layout, uint32_t rank,
                                               uint32_t group,

@@ -3,6 +3,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -175,6 +176,32 @@ static void the_namespace_names_prefix_model_and_layout(void **state)
     settings_deinit(&settings);
 }
 
+/* What is accepted at open makes a key with any layout; a byte more is refused, and says so. */
+static void names_that_do_not_fit_a_key_are_refused_at_open(void **state)
+{
+    (void)state;
+    struct settings settings;
+    struct layout_group group = { .page_bytes = UINT64_MAX, .fingerprint = UINT64_MAX };
+    const struct layout layout = { .tokens_per_block = UINT32_MAX,
+                                   .groups = &group,
+                                   .group_count = 1 };
+    char text[NAMESPACE_TEXT_BYTES_MAX + 1];
+    char model[NAMESPACE_FIELD_BYTES_MAX + 1];
+    char prefix[NAMESPACE_FIELD_BYTES_MAX + 1];
+    memset(model, 'm', sizeof(model));
+    model[sizeof(model) - 1] = '\0';
+    (void)snprintf(prefix, sizeof(prefix), "%%%.*s",
+                   NAMESPACE_NAMES_BYTES_MAX - NAMESPACE_FIELD_BYTES_MAX - 3, model);
+    engine.model_key = model;
+    options.cache_prefix = prefix;
+    assert_int_equal(settings_init(&settings, &options, &engine), TARN_OK);
+    assert_int_equal(settings_namespace(&settings, &layout, 0, text), TARN_OK);
+    settings_deinit(&settings);
+    prefix[strlen(prefix) - 1] = '/';
+    refused(TARN_INVALID, "cache_prefix takes 74 bytes of a key and model_key 320 ('/', '%' and "
+                          "control bytes take 3 each): together at most 392 are allowed");
+}
+
 static enum tarn_status init_and_deinit(void)
 {
     struct settings settings;
@@ -198,6 +225,7 @@ int main(void)
         cmocka_unit_test_setup(each_value_out_of_range_is_named, setup),
         cmocka_unit_test_setup(structures_of_older_and_newer_programs_are_read, setup),
         cmocka_unit_test_setup(the_namespace_names_prefix_model_and_layout, setup),
+        cmocka_unit_test_setup(names_that_do_not_fit_a_key_are_refused_at_open, setup),
         cmocka_unit_test_setup(settings_survive_failed_allocations, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,6 +55,14 @@ enum tarn_status namespace_print(const struct key_namespace *space,
     return TARN_OK;
 }
 
+size_t namespace_field_bytes(const char *field)
+{
+    size_t bytes = 0;
+    for (; *field; field++)
+        bytes += byte_is_escaped((unsigned char)*field) ? 3 : 1;
+    return bytes;
+}
+
 enum tarn_status key_print(const struct key_namespace *space, const struct tarn_digest *digest,
                            char out_text[KEY_TEXT_BYTES_MAX + 1])
 {

@@ -17,6 +17,8 @@
 enum {
     NAMESPACE_FIELD_BYTES_MAX = 320, /* of prefix and of model, as given */
     NAMESPACE_TEXT_BYTES_MAX = 479,  /* of the whole text; the terminator is not counted */
+    NAMESPACE_REST_BYTES_MAX = 87,   /* of all but prefix and model, whatever the numbers */
+    NAMESPACE_NAMES_BYTES_MAX = NAMESPACE_TEXT_BYTES_MAX - NAMESPACE_REST_BYTES_MAX,
     KEY_TEXT_BYTES_MAX = NAMESPACE_TEXT_BYTES_MAX + 1 + 2 * DIGEST_BYTES,
 };
 
@@ -36,6 +38,10 @@ struct key_namespace {
 /* INVALID: a missing or out-of-range field, or a text above NAMESPACE_TEXT_BYTES_MAX. */
 NODISCARD enum tarn_status namespace_print(const struct key_namespace *space,
                                            char out_text[NAMESPACE_TEXT_BYTES_MAX + 1]);
+
+/* Bytes that a prefix or model takes in the text. When both together take at most
+ * NAMESPACE_NAMES_BYTES_MAX, no number can make the text too long. */
+size_t namespace_field_bytes(const char *field);
 
 /* The inverse, for bytes from anywhere: INVALID unless printing the result gives the same text. */
 NODISCARD enum tarn_status namespace_parse(const char *text, size_t length_bytes,

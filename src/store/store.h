@@ -12,10 +12,11 @@
 #define STORE_STORE_H
 
 #include "base/base.h"
+#include "key/namespace.h"
 
 enum {
-    STORE_NAMESPACE_BYTES_MAX = 479, /* of a namespace's text */
-    STORE_SPANS_MAX = 1024,          /* of one object */
+    STORE_NAMESPACE_BYTES_MAX = NAMESPACE_TEXT_BYTES_MAX, /* of a namespace's text */
+    STORE_SPANS_MAX = 1024,                               /* of one object */
 };
 
 struct store_key {
