@@ -216,13 +216,33 @@ static enum tarn_status engine_use(struct engine *engine, uint64_t *out_loaded)
     return TARN_OK;
 }
 
+/* The request is given up once its transfers have ended, comes again under the same id, and takes
+ * back the tail of what it is offered. */
+static enum tarn_status engine_again(struct engine *engine)
+{
+    struct tarn_transfer out[64];
+    struct tarn_offer offer;
+    size_t count;
+    const uint64_t id = 1;
+    TRY(engine->ops->quiesce(engine->connector, &id, 1, 10000));
+    TRY(engine->ops->transfers(engine->connector, out, LENGTH_OF(out), &count));
+    assert_in_range(count, 0, LENGTH_OF(out) - 1);
+    TRY(engine->ops->reset(engine->connector, id));
+    const enum tarn_status asked = engine_lookup(engine, NULL, &offer);
+    if (asked == TARN_OK)
+        return engine->ops->cancel(engine->connector, id, 8, 42);
+    return asked == TARN_MISS ? TARN_OK : asked;
+}
+
 static enum tarn_status connector_life(void)
 {
     struct engine engine;
     uint64_t loaded;
     uint32_t pending;
     TRY(engine_open(&engine, 0, "m"));
-    const enum tarn_status status = engine_use(&engine, &loaded);
+    enum tarn_status status = engine_use(&engine, &loaded);
+    if (status == TARN_OK)
+        status = engine_again(&engine);
     (void)engine.ops->finished(engine.connector, 1, &pending);
     assert_int_equal(engine.ops->close(engine.connector, 10000), TARN_OK);
     return status;
