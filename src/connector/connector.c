@@ -12,6 +12,7 @@
 #include "connector/abi.h"
 #include "connector/broken.h"
 #include "connector/gate.h"
+#include "connector/inert.h"
 #include "connector/leader.h"
 #include "connector/placement.h"
 #include "connector/probe.h"
@@ -29,8 +30,6 @@ enum { RANK_DEADLINES = 5 };
 
 _Static_assert((int)GATE_RANKS_MAX == (int)LEADER_RANKS_MAX, "the leader hears all it lets in");
 
-#define INERT_AFTER_NS (60 * NS_PER_S)
-
 /* Everything of an open connector. */
 struct core {
     struct settings settings;
@@ -44,11 +43,9 @@ struct core {
     uint32_t *namespaces; /* of every rank on the leader: one a group, rank by rank; else its own */
     struct probe probe;
     uint64_t identity;
-    uint64_t look_ns;        /* when to look at the store next */
-    uint64_t inert_since_ns; /* lookups came, and no hit and no save */
-    int64_t inert_lookups;
-    int64_t inert_good; /* hits and saves */
-    bool is_inert;
+    uint64_t look_ns; /* when to look at the store next */
+    struct inert inert;
+    bool is_inert; /* as tarn_pool_inert was last told */
 };
 
 struct tarn_connector {
@@ -137,7 +134,6 @@ static enum tarn_status core_open(struct settings *settings, struct store *store
         return TARN_UNSUPPORTED;
     }
     core->store = store;
-    core->inert_since_ns = clock_now_ns();
     (void)TAKE(core);
     *out_connector = handle;
     return TARN_OK;
@@ -153,9 +149,9 @@ enum tarn_status connector_open_with(const struct tarn_connector_options *option
 }
 
 /* Gates first: an engine that is refused makes no pool. */
-static enum tarn_status connector_open(const struct tarn_connector_options *options,
-                                       const struct tarn_engine_desc *engine,
-                                       struct tarn_connector **out_connector)
+static enum tarn_status pool_attach(const struct tarn_connector_options *options,
+                                    const struct tarn_engine_desc *engine,
+                                    struct tarn_connector **out_connector)
 {
     struct settings settings;
     struct store *store;
@@ -170,6 +166,16 @@ static enum tarn_status connector_open(const struct tarn_connector_options *opti
     status = core_open(&settings, store, out_connector);
     if (status != TARN_OK)
         store_close(store);
+    return status;
+}
+
+/* An engine whose open or registration failed goes on without a pool, if it goes on. */
+static enum tarn_status connector_open(const struct tarn_connector_options *options,
+                                       const struct tarn_engine_desc *engine,
+                                       struct tarn_connector **out_connector)
+{
+    const enum tarn_status status = pool_attach(options, engine, out_connector);
+    metric_set(METRIC_POOL_INERT, status != TARN_OK);
     return status;
 }
 
@@ -194,12 +200,7 @@ static const uint32_t *own_namespaces(const struct core *core)
 static enum tarn_status namespace_text(const struct core *core, uint32_t rank, uint32_t group,
                                        char out_text[NAMESPACE_TEXT_BYTES_MAX + 1])
 {
-    const enum tarn_status printed =
-        settings_namespace(&core->settings, core->layout, rank, group, out_text);
-    if (printed != TARN_OK)
-        log_error("cache_prefix and model_key are too long for a key: %s/%s",
-                  core->settings.cache_prefix, core->settings.model_key);
-    return printed;
+    return settings_namespace(&core->settings, core->layout, rank, group, out_text);
 }
 
 /* What the pages of all ranks mean: the first rank's namespaces, from which the others' follow. */
@@ -364,6 +365,7 @@ static enum tarn_status connector_register(struct tarn_connector *connector,
         status = device_init(&core->device, desc.device);
     if (status == TARN_OK)
         status = core_register(core);
+    metric_set(METRIC_POOL_INERT, status != TARN_OK);
     if (status != TARN_OK) {
         worker_close(&core->worker);
         placement_close(&core->placement);
@@ -449,30 +451,6 @@ static void decline_count(enum leader_decline decline)
         metric_add(metrics[decline], 1);
 }
 
-/* Say it, once, when lookups come and neither a hit nor a save does. */
-static void inert_check(struct core *core, uint64_t now_ns)
-{
-    const int64_t lookups = metric_get(METRIC_LOOKUPS);
-    const int64_t good = metric_get(METRIC_LOOKUP_BLOCKS_HIT) + metric_get(METRIC_SAVE_PAGES) +
-                         metric_get(METRIC_SAVE_SKIPPED);
-    if (good != core->inert_good) {
-        if (core->is_inert)
-            metric_set(METRIC_POOL_INERT, 0);
-        core->is_inert = false;
-        core->inert_good = good;
-        core->inert_lookups = lookups;
-        core->inert_since_ns = now_ns;
-    }
-    if (!core->is_inert && lookups - core->inert_lookups >= 8 &&
-        now_ns - core->inert_since_ns >= INERT_AFTER_NS) {
-        core->is_inert = true;
-        metric_set(METRIC_POOL_INERT, 1);
-        log_warn("the pool does nothing: %lld lookups without a hit or a save; see the reasons in "
-                 "tarn_pool_save_failures_total and tarn_pool_declined_total",
-                 (long long)(lookups - core->inert_lookups));
-    }
-}
-
 static enum tarn_status core_lookup(struct core *core, const struct tarn_request *request,
                                     uint64_t computed_tokens, struct tarn_offer *out_offer)
 {
@@ -494,7 +472,6 @@ static enum tarn_status core_lookup(struct core *core, const struct tarn_request
     metric_add(METRIC_LOOKUPS, 1);
     metric_add(METRIC_LOOKUP_BLOCKS_HIT, (int64_t)found.block_count);
     metric_add(METRIC_LOOKUP_BLOCKS_MISS, (int64_t)(probe.block_count - found.block_count));
-    inert_check(core, clock_now_ns());
     return leader_offer(&core->leader, &probe, found.block_count, found.leases, found.lease_count,
                         out_offer);
 }
@@ -563,7 +540,33 @@ static enum tarn_status connector_finished(struct tarn_connector *connector, uin
     return core_leave(core, leader_finished(&core->leader, id, out_pending));
 }
 
-/* Once a second, also when nothing is asked: a store that lost its memory notices it here. */
+/* Say it, once, when the pool is asked, or given pages, and nothing comes of it. */
+static void inert_look(struct core *core, uint64_t now_ns)
+{
+    const struct inert_counts counts = {
+        .lookups = metric_get(METRIC_LOOKUPS),
+        .hits = metric_get(METRIC_LOOKUP_BLOCKS_HIT),
+        .saves = metric_get(METRIC_SAVE_PAGES) + metric_get(METRIC_SAVE_SKIPPED),
+        .save_failures =
+            metric_get(METRIC_SAVE_FAILED_FULL) + metric_get(METRIC_SAVE_FAILED_QUEUE) +
+            metric_get(METRIC_SAVE_FAILED_PINNED) + metric_get(METRIC_SAVE_FAILED_STORE),
+    };
+    switch (inert_step(&core->inert, &counts, now_ns)) {
+    case INERT_AS_BEFORE:
+        break;
+    case INERT_NOW:
+        log_warn("the pool does nothing: for %d s no block was found in it and no page was saved; "
+                 "see tarn_pool_ in the metrics for what was asked and why it failed",
+                 INERT_AFTER_S);
+        break;
+    case INERT_NO_MORE:
+        log_info("the pool works again");
+        break;
+    }
+}
+
+/* Once a second, also when nothing is asked: a store that lost its memory notices it here, and a
+ * pool that does nothing is said to. */
 static void store_look(struct core *core)
 {
     struct store_stat stat;
@@ -572,6 +575,11 @@ static void store_look(struct core *core)
         return;
     core->look_ns = now_ns + NS_PER_S;
     store_stat(core->store, &stat);
+    inert_look(core, now_ns);
+    const bool is_inert = stat.is_inert || core->inert.is_alarmed;
+    if (is_inert != core->is_inert)
+        metric_set(METRIC_POOL_INERT, is_inert);
+    core->is_inert = is_inert;
 }
 
 static enum tarn_status connector_retired(struct tarn_connector *connector, uint64_t *out_ids,

@@ -195,7 +195,7 @@ static void names_that_do_not_fit_a_key_are_refused_at_open(void **state)
     engine.model_key = model;
     options.cache_prefix = prefix;
     assert_int_equal(settings_init(&settings, &options, &engine), TARN_OK);
-    assert_int_equal(settings_namespace(&settings, &layout, 0, text), TARN_OK);
+    assert_int_equal(settings_namespace(&settings, &layout, 0, 0, text), TARN_OK);
     settings_deinit(&settings);
     prefix[strlen(prefix) - 1] = '/';
     refused(TARN_INVALID, "cache_prefix takes 74 bytes of a key and model_key 320 ('/', '%' and "

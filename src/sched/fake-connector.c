@@ -286,6 +286,7 @@ void fake_init(struct tarn_connector *fake, uint64_t seed)
     fake->save_count = 0;
     fake->error_count = 0;
     fake->fault[0] = '\0';
+    fake->poll_fd = -1; /* its news come with ticks */
 }
 
 /* ---- the table ---- */

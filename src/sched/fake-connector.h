@@ -106,7 +106,7 @@ struct fake_knobs {
 struct tarn_connector {
     struct fake_knobs knobs;
     uint64_t random;
-    int poll_fd;
+    int poll_fd; /* -1 unless a test sets it */
     uint64_t tick;
     uint64_t step_number;
     bool step_open;

@@ -107,7 +107,7 @@ static enum tarn_status pool_miss(struct serve_pool *pool, enum tarn_status stat
     }
     log_warn("pool: the default pool cannot be used (%s); serving without, nothing is shared",
              tarn_strerror(status));
-    metric_set(METRIC_POOL_INERT, 1);
+    metric_set(METRIC_POOL_INERT, 1); /* there is no connector that would say it */
     pool->choice.choice = POOL_NONE;
     return TARN_OK;
 }

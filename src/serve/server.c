@@ -20,15 +20,8 @@
 #include "serve/loop.h"
 #include "serve/memory.h"
 #include "serve/pool.h"
-#include "serve/watch.h"
 
-enum {
-    WATCH_TICK_MS = 5000,
-    DRAIN_POLL_MS = 20,
-    CLOSE_TIMEOUT_MS = 5000,
-    SIZE_TEXT_BYTES = 32,
-    WARM_UP_TOKENS = 8
-};
+enum { DRAIN_POLL_MS = 20, CLOSE_TIMEOUT_MS = 5000, SIZE_TEXT_BYTES = 32, WARM_UP_TOKENS = 8 };
 
 struct server {
     const struct options *options;
@@ -281,41 +274,6 @@ static bool signal_wait(const sigset_t *signals, uint64_t timeout_ms)
     return sigtimedwait(signals, NULL, &timeout) > 0;
 }
 
-static void pool_watch(struct watch *watch)
-{
-    const struct watch_counts counts = {
-        .lookups = metric_get(METRIC_LOOKUPS),
-        .hits = metric_get(METRIC_LOOKUP_BLOCKS_HIT),
-        .saves = metric_get(METRIC_SAVE_PAGES) + metric_get(METRIC_SAVE_SKIPPED),
-        .save_failures =
-            metric_get(METRIC_SAVE_FAILED_FULL) + metric_get(METRIC_SAVE_FAILED_QUEUE) +
-            metric_get(METRIC_SAVE_FAILED_PINNED) + metric_get(METRIC_SAVE_FAILED_STORE),
-    };
-    switch (watch_step(watch, &counts, clock_now_ns())) {
-    case WATCH_AS_BEFORE:
-        break;
-    case WATCH_INERT:
-        metric_set(METRIC_POOL_INERT, 1);
-        log_warn("the pool does nothing: for %d s no block was found in it and no page was saved; "
-                 "see tarn_pool_ in /metrics for what was asked and why it failed",
-                 WATCH_WINDOW_S);
-        break;
-    case WATCH_WORKS_AGAIN:
-        metric_set(METRIC_POOL_INERT, 0);
-        log_info("the pool works again");
-        break;
-    }
-}
-
-/* Until a signal tells to stop. */
-static void server_watch(const struct server *server, const sigset_t *signals)
-{
-    struct watch watch = { 0 };
-    while (!signal_wait(signals, WATCH_TICK_MS))
-        if (server->pool.connector)
-            pool_watch(&watch);
-}
-
 /* Let running requests finish. False: told to hurry. */
 static bool server_drain(struct server *server, const sigset_t *signals)
 {
@@ -387,7 +345,8 @@ enum tarn_status serve_run(const struct options *options,
         log_info("stopping: told to before the start was complete");
         status = TARN_OK;
     } else if (status == TARN_OK) {
-        server_watch(&server, &signals);
+        while (sigwaitinfo(&signals, NULL) < 0)
+            ; /* stopped and continued by someone */
         hurry = !server_drain(&server, &signals);
     }
     server_stop(&server, hurry);

@@ -255,7 +255,6 @@ static void quarantine_count(struct pool_view *view)
     if (atomic_fetch_add(&view->quarantine_count, 1) < QUARANTINES_MAX ||
         atomic_exchange(&view->is_off, true))
         return;
-    metric_set(METRIC_POOL_INERT, 1);
     log_error("pool: more than %d pages in a minute failed their checksum; this process stops "
               "using the pool: its memory, or the host's, may be faulty",
               QUARANTINES_MAX);

@@ -107,7 +107,6 @@ static void pool_replace(struct local_store *store, uint64_t now_ns)
         verify_decide(store, pool);
     store->pool = pool;
     store->is_off = false;
-    metric_set(METRIC_POOL_INERT, store->pool == NULL);
 }
 
 static bool is_due(struct pool *pool, uint64_t now_ns)
@@ -138,7 +137,6 @@ static struct pool *store_enter(struct local_store *store)
             log_error("pool: %s/%s is not used any more by this process", store->place.directory,
                       store->place.name);
         store->is_off = true;
-        metric_set(METRIC_POOL_INERT, 1);
         pool = NULL;
     }
     if (pool)

@@ -408,6 +408,7 @@ static void a_removed_file_is_noticed_and_replaced(void **state)
 static int cut_short(void)
 {
     struct store *store = NULL;
+    struct store_stat stat;
     const struct pool_options options = { .path = pool_path, .size_bytes = UINT64_C(64) << 20 };
     (void)snprintf(pool_path, sizeof(pool_path), "%s/other.pool", directory);
     if (guard_install() != TARN_OK || pool_open(&options, &store) != TARN_OK)
@@ -419,7 +420,8 @@ static int cut_short(void)
         return 3;
     while (put(store, key) != TARN_IO) /* noticed within a second; the file is no pool now */
         ;
-    if (metric_get(METRIC_POOL_BROKEN) == 0 || metric_get(METRIC_POOL_INERT) != 1)
+    store_stat(store, &stat);
+    if (metric_get(METRIC_POOL_BROKEN) == 0 || !stat.is_inert)
         return 4;
     store_close(store);
     return unlink(pool_path);
