@@ -148,6 +148,15 @@ size_t json_count(const struct json *json)
                                                 : json_array_size(tree_of(json));
 }
 
+const char *json_key(const struct json *object, size_t index)
+{
+    json_t *tree = (json_t *)(uintptr_t)object; /* NOLINT(performance-no-int-to-ptr): not changed */
+    void *at = json_object_iter(tree);
+    for (size_t i = 0; at && i < index; i++)
+        at = json_object_iter_next(tree, at);
+    return json_object_iter_key(at);
+}
+
 const struct json *json_item(const struct json *array, size_t index)
 {
     return (const struct json *)(const void *)json_array_get(tree_of(array), index);

@@ -42,7 +42,8 @@ const char *json_kind_name(enum json_kind kind); /* "an object" */
 const struct json *json_member(const struct json *object, const char *key);
 size_t json_count(const struct json *json); /* items of an array, members of an object */
 const struct json *json_item(const struct json *array, size_t index);
-const char *json_text(const struct json *json); /* UTF-8, terminated */
+const char *json_key(const struct json *object, size_t index); /* in the order of the text */
+const char *json_text(const struct json *json);                /* UTF-8, terminated */
 size_t json_text_bytes(const struct json *json);
 int64_t json_int(const struct json *json);
 double json_number(const struct json *json); /* an integer's value, too */

@@ -45,6 +45,9 @@ static void members_and_items_are_read_by_kind(void **state)
     assert_int_equal(json_text_bytes(json_item(a, 4)), 3);
     assert_int_equal(json_int(json_member(json_member(json, "b"), "c")), -7);
     assert_int_equal(json_count(json), 2);
+    assert_string_equal(json_key(json, 0), "a");
+    assert_string_equal(json_key(json, 1), "b");
+    assert_null(json_key(json, 2));
     json_destroy(json);
 }
 
@@ -57,6 +60,8 @@ static void reading_what_is_not_there_gives_nothing(void **state)
     assert_null(json_member(NULL, "a"));
     assert_null(json_item(json, 1));
     assert_null(json_item(NULL, 0));
+    assert_null(json_key(json, 0));
+    assert_null(json_key(NULL, 0));
     assert_null(json_text(json));
     assert_int_equal(json_text_bytes(NULL), 0);
     assert_int_equal(json_int(json_item(json, 0)), 0);

@@ -83,6 +83,26 @@
       "Pages this process quarantined because their checksum failed")                              \
     X(POOL_BROKEN, COUNTER, "tarn_pool_broken_mappings_total", "",                                 \
       "Mapped pools that were left because the memory under them went away")                       \
+    X(STORE_GET_NOT_FOUND, COUNTER, "tarn_store_get_failures_total", "reason=\"not_found\"",       \
+      "Objects of a store beyond this host that a get did not bring, by reason")                   \
+    X(STORE_GET_NOT_READY, COUNTER, "tarn_store_get_failures_total", "reason=\"not_ready\"", "")   \
+    X(STORE_GET_LEASE_EXPIRED, COUNTER, "tarn_store_get_failures_total",                           \
+      "reason=\"lease_expired\"", "")                                                              \
+    X(STORE_GET_LENGTH, COUNTER, "tarn_store_get_failures_total", "reason=\"length\"", "")         \
+    X(STORE_GET_TRANSFER, COUNTER, "tarn_store_get_failures_total", "reason=\"transfer\"", "")     \
+    X(STORE_GET_CORRUPT, COUNTER, "tarn_store_get_failures_total", "reason=\"corrupt\"", "")       \
+    X(STORE_GET_RPC, COUNTER, "tarn_store_get_failures_total", "reason=\"rpc\"", "")               \
+    X(STORE_GET_OTHER, COUNTER, "tarn_store_get_failures_total", "reason=\"other\"", "")           \
+    X(STORE_PUT_NO_SPACE, COUNTER, "tarn_store_put_failures_total", "reason=\"no_space\"",         \
+      "Objects that a store beyond this host did not take, by reason")                             \
+    X(STORE_PUT_BUSY, COUNTER, "tarn_store_put_failures_total", "reason=\"busy\"", "")             \
+    X(STORE_PUT_TRANSFER, COUNTER, "tarn_store_put_failures_total", "reason=\"transfer\"", "")     \
+    X(STORE_PUT_RPC, COUNTER, "tarn_store_put_failures_total", "reason=\"rpc\"", "")               \
+    X(STORE_PUT_OTHER, COUNTER, "tarn_store_put_failures_total", "reason=\"other\"", "")           \
+    X(STORE_ASK_FAILED, COUNTER, "tarn_store_ask_failures_total", "",                              \
+      "Questions whether objects are there that such a store did not answer")                      \
+    X(STORE_REMOVED, COUNTER, "tarn_store_removed_objects_total", "",                              \
+      "Bad objects that this process removed from such a store")                                   \
     X(POOL_INERT, GAUGE, "tarn_pool_inert", "",                                                    \
       "1 when the pool is off or does nothing: see the log")
 

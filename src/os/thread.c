@@ -2,6 +2,7 @@
 #include "os/thread.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 
@@ -35,6 +36,13 @@ enum tarn_status thread_start(struct thread *thread, const char *name, void (*ru
     (void)pthread_setname_np(thread->id, name);
     thread->is_started = true;
     return TARN_OK;
+}
+
+size_t thread_count(void)
+{
+    struct stat tasks;
+    /* One entry a thread, and a folder's links are its folders and itself twice. */
+    return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > 2 ? tasks.st_nlink - 2 : 0;
 }
 
 void thread_join(struct thread *thread)

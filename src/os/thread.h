@@ -21,6 +21,9 @@ struct thread {
 NODISCARD enum tarn_status thread_start(struct thread *thread, const char *name,
                                         void (*run)(void *context), void *context);
 
+/* Threads of this process, whoever started them; 0: the system does not say. */
+size_t thread_count(void);
+
 /* Wait for the thread to return from `run`. Not started, and joined already, is fine. */
 void thread_join(struct thread *thread);
 

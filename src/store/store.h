@@ -152,7 +152,8 @@ static inline void store_lease_release(struct store_lease *lease)
 /*
  * Copy objects into their spans. Each item's status: OK (exactly the bytes that were put), MISS
  * (not there, or of another length than the spans together), CORRUPT (there, but its checksum
- * failed; the store has put it away), IO, AGAIN. Spans of an item that is not OK hold anything.
+ * failed; the store has put it away), IO (the store could not be asked), AGAIN. Spans of an item
+ * that is not OK hold anything.
  */
 NODISCARD static inline enum tarn_status store_get(struct store *store, struct store_item *items,
                                                    size_t count)

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * client.h - a client of a Mooncake pool: a provider, set up with a master, and known to work.
+ *
+ * After client_open() any thread may call the provider's functions with the client's handle.
+ */
+#ifndef STORE_MOONCAKE_CLIENT_H
+#define STORE_MOONCAKE_CLIENT_H
+
+#include "store/mooncake/options.h"
+#include "store/mooncake/provider.h"
+
+struct client {
+    struct provider provider;
+    void *handle;                               /* NULL: not open */
+    char hostname[MOONCAKE_TEXT_BYTES_MAX + 1]; /* as the pool knows it */
+    char version[64];                           /* of the provider; empty: it does not say */
+};
+
+/*
+ * Set up, check the master's health, then see that the pool works: put a small object under a key
+ * of its own, find it, get it, compare it, remove it. Puts that find no space are repeated until
+ * master_timeout has passed, which is a warning only: the pool has no memory yet. A consumer puts
+ * nothing, and reads an object of that kind if there is one.
+ * Every failure is logged, with the step and what to do: UNSUPPORTED (no provider, or one that
+ * lacks what is asked for; client and master do not understand each other), IO (no master, or it
+ * does not answer, or the pool does not give back what was put), NO_MEMORY.
+ */
+NODISCARD enum tarn_status client_open(const struct mooncake_options *options,
+                                       struct client *out_client);
+
+/* No call runs, and all registrations are undone. Zeroed is fine. */
+void client_close(struct client *client);
+
+#endif

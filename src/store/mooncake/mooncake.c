@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/mooncake/mooncake.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "obs/metric.h"
+#include "store/mooncake/batch.h"
+#include "store/mooncake/client.h"
+#include "store/mooncake/result.h"
+
+enum { NAMES_MAX = 4096, RESULT_BYTES = 64 };
+
+#define RDMA_RANGE_BYTES_MAX (UINT64_C(1) << 40) /* Mooncake's default for MC_MAX_MR_SIZE */
+
+struct mooncake_store {
+    struct store base;
+    struct client client;
+    pid_t process;
+    struct batch_pool gets;
+    struct batch_pool puts;
+    struct batch_pool asks;
+    _Atomic uint64_t lease_count;
+    pthread_mutex_t names_lock; /* guards adding names; innermost */
+    _Atomic uint32_t name_count;
+    char *names[NAMES_MAX]; /* entries below name_count do not change */
+};
+
+static struct mooncake_store *mooncake(struct store *store)
+{
+    return (struct mooncake_store *)(void *)store;
+}
+
+static bool is_dead(const struct mooncake_store *store)
+{
+    return store->process != getpid();
+}
+
+static const struct mooncake_functions *functions_of(const struct mooncake_store *store)
+{
+    return &store->client.provider.functions;
+}
+
+/* ---- namespaces ---- */
+
+static enum tarn_status name_add(struct mooncake_store *store, const char *text,
+                                 uint32_t *out_index)
+{
+    const uint32_t count = atomic_load(&store->name_count);
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(store->names[i], text) == 0) {
+            *out_index = i;
+            return TARN_OK;
+        }
+    }
+    if (count == NAMES_MAX) {
+        log_warn("mooncake: a process can use %d namespaces of a pool, and this one does",
+                 NAMES_MAX);
+        return TARN_NO_SPACE;
+    }
+    const size_t size_bytes = strlen(text) + 1;
+    store->names[count] = mem_alloc(size_bytes, 1);
+    if (!store->names[count])
+        return TARN_NO_MEMORY;
+    memcpy(store->names[count], text, size_bytes);
+    atomic_store_explicit(&store->name_count, count + 1, memory_order_release);
+    *out_index = count;
+    return TARN_OK;
+}
+
+static enum tarn_status mooncake_intern(struct store *base, const char *text, uint32_t *out_index)
+{
+    struct mooncake_store *store = mooncake(base);
+    if (is_dead(store) || text[0] == '\0' || strlen(text) > STORE_NAMESPACE_BYTES_MAX)
+        return TARN_INVALID;
+    (void)pthread_mutex_lock(&store->names_lock);
+    const enum tarn_status status = name_add(store, text, out_index);
+    (void)pthread_mutex_unlock(&store->names_lock);
+    return status;
+}
+
+/* NULL: there is no such namespace. */
+static const char *name_of(struct mooncake_store *store, const struct store_key *key)
+{
+    if (key->namespace_index >= atomic_load_explicit(&store->name_count, memory_order_acquire))
+        return NULL;
+    return store->names[key->namespace_index];
+}
+
+/* ---- registration ---- */
+
+static enum tarn_status mooncake_register(struct store *base, void *memory, size_t size)
+{
+    struct mooncake_store *store = mooncake(base);
+    struct rlimit limit = { 0 };
+    char text[RESULT_BYTES];
+    if (is_dead(store))
+        return TARN_INVALID;
+    const int result = functions_of(store)->register_buffer(store->client.handle, memory, size);
+    if (result == 0)
+        return TARN_OK;
+    (void)getrlimit(RLIMIT_MEMLOCK, &limit);
+    log_error("mooncake: %zu bytes of memory at %p cannot be registered: %s; memory that may be "
+              "locked (ulimit -l): %" PRIu64 " bytes",
+              size, memory, result_print(result, text, sizeof(text)), (uint64_t)limit.rlim_cur);
+    return result == MOONCAKE_INVALID ? TARN_INVALID
+           : limit.rlim_cur < size    ? TARN_NO_SPACE
+                                      : TARN_IO;
+}
+
+static void mooncake_unregister(struct store *base, void *memory)
+{
+    struct mooncake_store *store = mooncake(base);
+    char text[RESULT_BYTES];
+    if (is_dead(store))
+        return;
+    const int result = functions_of(store)->unregister_buffer(store->client.handle, memory);
+    if (result != 0)
+        log_warn("mooncake: memory at %p cannot be unregistered: %s", memory,
+                 result_print(result, text, sizeof(text)));
+}
+
+/* ---- asking ---- */
+
+/* Ask for the keys of a batch. IO: not answered, which is counted and said. */
+static enum tarn_status batch_ask(struct mooncake_store *store, struct batch *batch)
+{
+    char text[RESULT_BYTES];
+    for (size_t i = 0; i < batch->count; i++)
+        batch->results[i] = MOONCAKE_RPC_FAILED;
+    int result = functions_of(store)->batch_is_exist(store->client.handle, batch->keys,
+                                                     batch->count, batch->results);
+    for (size_t i = 0; i < batch->count && result >= 0; i++) {
+        if (batch->results[i] < 0) {
+            metric_add(METRIC_STORE_ASK_FAILED, 1);
+            result = result_is_rpc(batch->results[i]) ? batch->results[i] : result;
+        }
+    }
+    if (result >= 0)
+        return TARN_OK;
+    LOG_LIMITED(LOG_WARN, "mooncake: the master does not say what is there: %s",
+                result_print(result, text, sizeof(text)));
+    return TARN_IO;
+}
+
+/* Keys from the first on, as far as one batch goes; returns how many. `*out_status`: as above, or
+ * INVALID. */
+static size_t keys_ask(struct mooncake_store *store, struct batch *batch,
+                       const struct store_key *keys, size_t count, enum tarn_status *out_status)
+{
+    batch->count = 0;
+    while (batch->count < count && batch->count < BATCH_OBJECTS_MAX) {
+        const char *space = name_of(store, &keys[batch->count]);
+        if (!space) {
+            *out_status = TARN_INVALID;
+            return 0;
+        }
+        batch_add_key(batch, space, &keys[batch->count]);
+    }
+    *out_status = batch_ask(store, batch);
+    return batch->count;
+}
+
+static enum tarn_status mooncake_exists(struct store *base, const struct store_key *keys,
+                                        size_t count, bool *out_present)
+{
+    struct mooncake_store *store = mooncake(base);
+    enum tarn_status status = TARN_OK;
+    if (is_dead(store))
+        return TARN_INVALID;
+    struct batch *batch = batch_take(&store->asks);
+    for (size_t done = 0; done < count && status == TARN_OK;) {
+        const size_t asked = keys_ask(store, batch, keys + done, count - done, &status);
+        for (size_t i = 0; i < asked; i++)
+            out_present[done + i] = batch->results[i] > 0;
+        done += asked;
+    }
+    batch_give(&store->asks, batch);
+    return status;
+}
+
+/* How many of the leading keys are there. The master keeps what it says is there for a while, so
+ * that nothing behind a gap is asked for in a further call. */
+static enum tarn_status run_ask(struct mooncake_store *store, const struct store_key *keys,
+                                size_t count, size_t *out_count)
+{
+    enum tarn_status status = TARN_OK;
+    size_t run = 0;
+    struct batch *batch = batch_take(&store->asks);
+    for (bool goes_on = true; goes_on && run < count;) {
+        const size_t asked = keys_ask(store, batch, keys + run, count - run, &status);
+        size_t found = 0;
+        while (status == TARN_OK && found < asked && batch->results[found] > 0)
+            found++;
+        run += found;
+        goes_on = status == TARN_OK && found == asked;
+    }
+    batch_give(&store->asks, batch);
+    *out_count = run;
+    return status;
+}
+
+static enum tarn_status mooncake_lookup(struct store *base, const struct store_key *keys,
+                                        size_t count, struct store_lease **out_lease,
+                                        size_t *out_count)
+{
+    struct mooncake_store *store = mooncake(base);
+    size_t found = 0;
+    if (is_dead(store))
+        return TARN_INVALID;
+    TRY(run_ask(store, keys, count, &found));
+    if (found == 0)
+        return TARN_MISS;
+    struct store_lease *lease = mem_alloc(1, sizeof(*lease));
+    if (!lease)
+        return TARN_NO_MEMORY;
+    lease->store = base;
+    (void)atomic_fetch_add(&store->lease_count, 1);
+    metric_add(METRIC_LEASES, 1);
+    *out_lease = lease;
+    *out_count = found;
+    return TARN_OK;
+}
+
+static void mooncake_lease_release(struct store_lease *lease)
+{
+    (void)atomic_fetch_sub(&mooncake(lease->store)->lease_count, 1);
+    metric_add(METRIC_LEASES, -1);
+    mem_free(lease);
+}
+
+/* ---- batches of objects ---- */
+
+static uint64_t item_bytes(const struct store_item *item)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < item->span_count; i++)
+        bytes += item->spans[i].size_bytes;
+    return bytes;
+}
+
+/* What is wrong with an item before anything is asked; OK: nothing. */
+static enum tarn_status item_fault(struct mooncake_store *store, const struct store_item *item)
+{
+    if (!name_of(store, &item->key) || item->span_count == 0 || item->span_count > STORE_SPANS_MAX)
+        return TARN_INVALID;
+    if (store->base.traits.is_contiguous_only && !(item->has_headroom && item->span_count == 1)) {
+        LOG_LIMITED(LOG_ERROR, "mooncake: %s moves single buffers with headroom alone",
+                    store->client.provider.path);
+        return TARN_UNSUPPORTED;
+    }
+    return TARN_OK;
+}
+
+/* Items from the first on, as far as one batch goes; those with a fault get their status. Returns
+ * how many were taken. */
+static size_t batch_fill(struct mooncake_store *store, struct batch *batch,
+                         struct store_item *items, size_t count)
+{
+    size_t taken = 0;
+    batch->count = 0;
+    batch->span_count = 0;
+    for (; taken < count && batch_has_room(batch, &items[taken]); taken++) {
+        struct store_item *item = &items[taken];
+        item->was_present = false;
+        item->status = item_fault(store, item);
+        if (item->status == TARN_OK)
+            batch_add(batch, name_of(store, &item->key), item);
+    }
+    return taken;
+}
+
+/* ---- get ---- */
+
+static void batch_get(struct mooncake_store *store, struct batch *batch)
+{
+    const struct mooncake_functions *functions = functions_of(store);
+    for (size_t i = 0; i < batch->count; i++) {
+        batch->get_results[i] = MOONCAKE_RPC_FAILED;
+        memset(batch->headers[i], 0, HEADER_BYTES); /* one that is not written is none */
+    }
+    const int result =
+        batch->is_contiguous
+            ? functions->batch_get_into(store->client.handle, batch->keys, batch->buffers,
+                                        batch->sizes, batch->count, batch->get_results)
+            : functions->batch_get_into_multi_buffers(store->client.handle, batch->keys,
+                                                      batch->buffers, batch->sizes, batch->counts,
+                                                      batch->count, batch->get_results);
+    for (size_t i = 0; i < batch->count && result < 0; i++)
+        batch->get_results[i] = result;
+}
+
+/* It is there, and will be until it is removed: a put of its key would write nothing. */
+static enum tarn_status object_put_away(struct mooncake_store *store, const char *key,
+                                        enum header_fault fault)
+{
+    char text[RESULT_BYTES];
+    const int result = functions_of(store)->remove(store->client.handle, key, 1);
+    metric_add(METRIC_STORE_GET_CORRUPT, 1);
+    if (result == 0)
+        metric_add(METRIC_STORE_REMOVED, 1);
+    LOG_LIMITED(LOG_ERROR, "mooncake: the object %.600s is %s; removing it: %s", key,
+                header_fault_text(fault),
+                result == 0 ? "done" : result_print(result, text, sizeof(text)));
+    return TARN_CORRUPT;
+}
+
+static enum tarn_status object_judge(struct mooncake_store *store, const struct batch *batch,
+                                     size_t index)
+{
+    const struct store_item *item = batch->items[index];
+    const int64_t got = batch->get_results[index];
+    char text[RESULT_BYTES];
+    if (got < 0) {
+        enum metric metric;
+        const enum tarn_status status = result_of_get(got, &metric);
+        metric_add(metric, 1);
+        if (got != MOONCAKE_NOT_FOUND)
+            LOG_LIMITED(LOG_WARN, "mooncake: an object was not got: %s",
+                        result_print(got, text, sizeof(text)));
+        return status;
+    }
+    if ((uint64_t)got != item_bytes(item) + HEADER_BYTES) {
+        metric_add(METRIC_STORE_GET_LENGTH, 1);
+        return TARN_MISS;
+    }
+    const enum header_fault fault =
+        header_check(batch->headers[index], batch->keys[index], item->spans, item->span_count);
+    return fault == HEADER_SOUND ? TARN_OK : object_put_away(store, batch->keys[index], fault);
+}
+
+static enum tarn_status mooncake_get(struct store *base, struct store_item *items, size_t count)
+{
+    struct mooncake_store *store = mooncake(base);
+    if (is_dead(store))
+        return TARN_INVALID;
+    struct batch *batch = batch_take(&store->gets);
+    for (size_t done = 0; done < count;) {
+        done += batch_fill(store, batch, items + done, count - done);
+        if (batch->count > 0)
+            batch_get(store, batch);
+        for (size_t i = 0; i < batch->count; i++)
+            batch->items[i]->status = object_judge(store, batch, i);
+    }
+    batch_give(&store->gets, batch);
+    return TARN_OK;
+}
+
+/* ---- put ---- */
+
+static void object_count_put(struct store_item *item, int result)
+{
+    enum metric metric;
+    char text[RESULT_BYTES];
+    item->status = result_of_put(result, &metric);
+    if (metric == METRIC_COUNT)
+        return;
+    metric_add(metric, 1);
+    LOG_LIMITED(LOG_WARN, "mooncake: an object was not put: %s",
+                result_print(result, text, sizeof(text)));
+}
+
+/* A put of what is there writes nothing and says 0, so that what is there is asked for, and not
+ * given to the put at all. Whatever of the batch is to be put moves to its front. */
+static void present_drop(struct batch *batch)
+{
+    size_t kept = 0;
+    size_t kept_spans = 0;
+    size_t span = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        const size_t span_count = batch->counts[i];
+        batch->items[i]->was_present = batch->results[i] > 0;
+        if (!batch->items[i]->was_present) {
+            batch->items[kept] = batch->items[i];
+            batch->keys[kept] = batch->keys[i];
+            batch->headers[kept] = batch->headers[i];
+            batch->counts[kept] = span_count;
+            memmove(&batch->buffers[kept_spans], &batch->buffers[span],
+                    span_count * sizeof(batch->buffers[0]));
+            memmove(&batch->sizes[kept_spans], &batch->sizes[span],
+                    span_count * sizeof(batch->sizes[0]));
+            kept++;
+            kept_spans += span_count;
+        }
+        span += span_count;
+    }
+    batch->count = kept;
+    batch->span_count = kept_spans;
+}
+
+static void batch_put(struct mooncake_store *store, struct batch *batch)
+{
+    const struct mooncake_functions *functions = functions_of(store);
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct store_item *item = batch->items[i];
+        batch->results[i] = MOONCAKE_RPC_FAILED;
+        header_write(batch->keys[i], item->spans, item->span_count, batch->headers[i]);
+    }
+    const int result =
+        batch->is_contiguous
+            ? functions->batch_put_from(store->client.handle, batch->keys, batch->buffers,
+                                        batch->sizes, batch->count, NULL, batch->results)
+            : functions->batch_put_from_multi_buffers(store->client.handle, batch->keys,
+                                                      batch->buffers, batch->sizes, batch->counts,
+                                                      batch->count, NULL, batch->results);
+    for (size_t i = 0; i < batch->count; i++)
+        object_count_put(batch->items[i], result < 0 ? result : batch->results[i]);
+}
+
+static enum tarn_status mooncake_put(struct store *base, struct store_item *items, size_t count)
+{
+    struct mooncake_store *store = mooncake(base);
+    if (is_dead(store))
+        return TARN_INVALID;
+    struct batch *batch = batch_take(&store->puts);
+    for (size_t done = 0; done < count;) {
+        done += batch_fill(store, batch, items + done, count - done);
+        const enum tarn_status status = batch->count > 0 ? batch_ask(store, batch) : TARN_OK;
+        for (size_t i = 0; i < batch->count && status != TARN_OK; i++)
+            object_count_put(batch->items[i], MOONCAKE_RPC_FAILED);
+        if (status != TARN_OK)
+            continue;
+        present_drop(batch);
+        if (batch->count > 0)
+            batch_put(store, batch);
+    }
+    batch_give(&store->puts, batch);
+    return TARN_OK;
+}
+
+/* ---- the rest ---- */
+
+static enum tarn_status mooncake_remove(struct store *base, const struct store_key *key)
+{
+    struct mooncake_store *store = mooncake(base);
+    const char *space = is_dead(store) ? NULL : name_of(store, key);
+    char text[RESULT_BYTES];
+    if (!space)
+        return TARN_INVALID;
+    struct batch *batch = batch_take(&store->asks);
+    batch_add_key(batch, space, key);
+    const int result = functions_of(store)->remove(store->client.handle, batch->keys[0], 0);
+    batch_give(&store->asks, batch);
+    if (result == 0)
+        return TARN_OK;
+    if (result == MOONCAKE_NOT_FOUND)
+        return TARN_MISS;
+    if (result == MOONCAKE_LEASED || result == MOONCAKE_NOT_READY)
+        return TARN_AGAIN;
+    LOG_LIMITED(LOG_WARN, "mooncake: an object cannot be removed: %s",
+                result_print(result, text, sizeof(text)));
+    return TARN_IO;
+}
+
+/* What the pool holds is the master's to say; nothing is asked here, so that this never waits. */
+static void mooncake_stat(struct store *base, struct store_stat *out_stat)
+{
+    struct mooncake_store *store = mooncake(base);
+    *out_stat = (struct store_stat){ .lease_count = atomic_load(&store->lease_count),
+                                     .is_inert = is_dead(store) };
+}
+
+static void mooncake_close(struct store *base)
+{
+    struct mooncake_store *store = mooncake(base);
+    if (is_dead(store)) {
+        store->client.handle = NULL; /* the parent's */
+        store->gets.is_registered = false;
+        store->puts.is_registered = false;
+    }
+    batch_pool_deinit(&store->gets, &store->client);
+    batch_pool_deinit(&store->puts, &store->client);
+    batch_pool_deinit(&store->asks, &store->client);
+    client_close(&store->client);
+    for (uint32_t i = 0; i < store->name_count; i++)
+        mem_free(store->names[i]);
+    (void)pthread_mutex_destroy(&store->names_lock);
+    mem_free(store);
+}
+
+static const struct store_ops mooncake_ops = {
+    .name = "mooncake",
+    .register_memory = mooncake_register,
+    .unregister_memory = mooncake_unregister,
+    .intern = mooncake_intern,
+    .exists = mooncake_exists,
+    .lookup = mooncake_lookup,
+    .lease_release = mooncake_lease_release,
+    .get = mooncake_get,
+    .put = mooncake_put,
+    .remove = mooncake_remove,
+    .stat = mooncake_stat,
+    .close = mooncake_close,
+};
+
+static struct store_traits traits_of(const struct mooncake_options *options,
+                                     const struct client *client)
+{
+    const struct mooncake_functions *functions = &client->provider.functions;
+    return (struct store_traits){
+        .is_beyond_host = true,
+        .must_register = true,
+        .is_contiguous_only =
+            !functions->batch_put_from_multi_buffers || !functions->batch_get_into_multi_buffers,
+        .headroom_bytes = HEADER_BYTES,
+        .range_bytes_max = strcmp(options->protocol, "tcp") == 0 ? 0 : RDMA_RANGE_BYTES_MAX,
+    };
+}
+
+enum tarn_status mooncake_open(const struct mooncake_options *options, struct store **out_store)
+{
+    struct mooncake_store *store = mem_alloc(1, sizeof(*store));
+    if (!store)
+        return TARN_NO_MEMORY;
+    enum tarn_status status = client_open(options, &store->client);
+    if (status != TARN_OK) {
+        mem_free(store);
+        return status;
+    }
+    store->base.ops = &mooncake_ops;
+    store->base.traits = traits_of(options, &store->client);
+    store->process = getpid();
+    (void)pthread_mutex_init(&store->names_lock, NULL);
+    status = batch_pool_init(&store->gets, &store->client, true);
+    const enum tarn_status puts = batch_pool_init(&store->puts, &store->client, true);
+    const enum tarn_status asks = batch_pool_init(&store->asks, &store->client, false);
+    status = status != TARN_OK ? status : puts != TARN_OK ? puts : asks;
+    if (status != TARN_OK) {
+        mooncake_close(&store->base);
+        return status;
+    }
+    *out_store = &store->base;
+    return TARN_OK;
+}

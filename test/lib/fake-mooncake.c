@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/fake-mooncake.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/mooncake/function-list.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { OBJECTS_MAX = 8192, BUFFERS_MAX = 256 };
+
+struct object {
+    char *key;
+    uint8_t *bytes;
+    size_t size;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all that follows */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static long knobs[FAKE_MOONCAKE_KNOBS];
+static struct object objects[OBJECTS_MAX];
+static struct {
+    uint8_t *base;
+    size_t size;
+} buffers[BUFFERS_MAX];
+static size_t handle_count;
+static size_t waiting_count;
+
+#define X(name, result, parameters, since) EXPORT result mooncake_store_##name parameters;
+MOONCAKE_REQUIRED(X)
+#ifndef FAKE_WITHOUT_MULTI
+MOONCAKE_OPTIONAL(X)
+#endif
+#undef X
+EXPORT void fake_mooncake_set(enum fake_mooncake_knob knob, long value);
+EXPORT size_t fake_mooncake_count(const char *what);
+
+void fake_mooncake_set(enum fake_mooncake_knob knob, long value)
+{
+    pthread_mutex_lock(&lock);
+    knobs[knob] = value;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+size_t fake_mooncake_count(const char *what)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&lock);
+    if (strcmp(what, "handles") == 0)
+        count = handle_count;
+    else if (strcmp(what, "waiting") == 0)
+        count = waiting_count;
+    for (size_t i = 0; i < OBJECTS_MAX && strcmp(what, "objects") == 0; i++)
+        count += objects[i].key != NULL;
+    for (size_t i = 0; i < BUFFERS_MAX && strcmp(what, "buffers") == 0; i++)
+        count += buffers[i].base != NULL;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+__attribute__((constructor)) static void environment_read(void)
+{
+    const char *text = getenv("FAKE_MOONCAKE");
+    if (text && strncmp(text, "put=", 4) == 0)
+        knobs[FAKE_MOONCAKE_PUT] = strtol(text + 4, NULL, 10);
+}
+
+__attribute__((destructor)) static void objects_free(void)
+{
+    for (size_t i = 0; i < OBJECTS_MAX; i++) {
+        free(objects[i].key);
+        free(objects[i].bytes);
+    }
+}
+
+/* ---- with the lock held ---- */
+
+static struct object *object_find(const char *key)
+{
+    for (size_t i = 0; i < OBJECTS_MAX; i++) {
+        if (objects[i].key && strcmp(objects[i].key, key) == 0)
+            return &objects[i];
+    }
+    return NULL;
+}
+
+static bool is_registered(const void *base, size_t size)
+{
+    const uint8_t *first = base;
+    for (size_t i = 0; i < BUFFERS_MAX; i++) {
+        if (buffers[i].base && first >= buffers[i].base &&
+            first + size <= buffers[i].base + buffers[i].size)
+            return true;
+    }
+    return false;
+}
+
+static int object_put(const char *key, void **bases, const size_t *sizes, size_t count)
+{
+    size_t total = 0;
+    if (knobs[FAKE_MOONCAKE_PUT] && knobs[FAKE_MOONCAKE_PUTS_LEFT] == 0)
+        return (int)knobs[FAKE_MOONCAKE_PUT];
+    knobs[FAKE_MOONCAKE_PUTS_LEFT] -= knobs[FAKE_MOONCAKE_PUTS_LEFT] > 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!is_registered(bases[i], sizes[i]))
+            return -600;
+        total += sizes[i];
+    }
+    if (object_find(key))
+        return 0; /* as the real one: nothing is written */
+    struct object *object = objects;
+    while (object < objects + OBJECTS_MAX && object->key)
+        object++;
+    if (object == objects + OBJECTS_MAX)
+        return -200;
+    *object = (struct object){ strdup(key), malloc(total + 1), total };
+    for (size_t i = 0, at = 0; i < count; at += sizes[i++])
+        memcpy(object->bytes + at, bases[i], sizes[i]);
+    const size_t flip = (size_t)knobs[FAKE_MOONCAKE_FLIP];
+    if (flip > 0 && flip <= total)
+        object->bytes[flip - 1] ^= 1;
+    return 0;
+}
+
+static int64_t object_get(const char *key, void **bases, const size_t *sizes, size_t count,
+                          bool is_exact)
+{
+    size_t total = 0;
+    const long result = knobs[FAKE_MOONCAKE_GET];
+    if (result && !knobs[FAKE_MOONCAKE_GET_WRITES])
+        return result;
+    const struct object *object = object_find(key);
+    for (size_t i = 0; i < count; i++) {
+        if (!is_registered(bases[i], sizes[i]))
+            return -600;
+        total += sizes[i];
+    }
+    if (!object)
+        return -704;
+    if (total < object->size)
+        return -600;
+    if (is_exact && total > object->size)
+        return -800;
+    size_t left = object->size;
+    for (size_t i = 0, at = 0; i < count && !knobs[FAKE_MOONCAKE_SILENT]; i++) {
+        const size_t part = sizes[i] < left ? sizes[i] : left;
+        memcpy(bases[i], object->bytes + at, part);
+        at += part;
+        left -= part;
+    }
+    return result ? result : (int64_t)object->size - knobs[FAKE_MOONCAKE_SHORT];
+}
+
+/* Wait as long as the test wants gets to. */
+static void hold(void)
+{
+    waiting_count++;
+    while (knobs[FAKE_MOONCAKE_HOLD])
+        pthread_cond_wait(&changed, &lock);
+    waiting_count--;
+}
+
+/* ---- the functions ---- */
+
+void *mooncake_store_create(void)
+{
+    if (knobs[FAKE_MOONCAKE_CREATE])
+        return NULL;
+    pthread_mutex_lock(&lock);
+    handle_count++;
+    pthread_mutex_unlock(&lock);
+    return &handle_count;
+}
+
+void mooncake_store_destroy(void *store)
+{
+    (void)store;
+    pthread_mutex_lock(&lock);
+    handle_count--;
+    pthread_mutex_unlock(&lock);
+}
+
+int mooncake_store_setup(void *store, const char *local_hostname, const char *metadata_server,
+                         uint64_t global_segment_size, uint64_t local_buffer_size,
+                         const char *protocol, const char *device_name,
+                         const char *master_server_address)
+{
+    (void)store;
+    (void)global_segment_size;
+    (void)local_buffer_size;
+    if (!local_hostname[0] || !metadata_server[0] || !protocol[0] || !device_name ||
+        !master_server_address[0])
+        return -600;
+    return (int)knobs[FAKE_MOONCAKE_SETUP];
+}
+
+int mooncake_store_health_check(void *store)
+{
+    (void)store;
+    return (int)knobs[FAKE_MOONCAKE_HEALTH];
+}
+
+int mooncake_store_batch_put_from(void *store, const char **keys, void **bases, const size_t *sizes,
+                                  size_t count, const void *config, int *results)
+{
+    (void)store;
+    (void)config;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < count; i++)
+        results[i] = object_put(keys[i], &bases[i], &sizes[i], 1);
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+int mooncake_store_batch_get_into(void *store, const char **keys, void **bases, const size_t *sizes,
+                                  size_t count, int64_t *results)
+{
+    (void)store;
+    pthread_mutex_lock(&lock);
+    hold();
+    for (size_t i = 0; i < count; i++)
+        results[i] = object_get(keys[i], &bases[i], &sizes[i], 1, false);
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+int mooncake_store_batch_is_exist(void *store, const char **keys, size_t count, int *results)
+{
+    (void)store;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < count; i++)
+        results[i] = knobs[FAKE_MOONCAKE_EXIST] ? (int)knobs[FAKE_MOONCAKE_EXIST]
+                                                : object_find(keys[i]) != NULL;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+int mooncake_store_remove(void *store, const char *key, int force)
+{
+    int result = (int)knobs[FAKE_MOONCAKE_REMOVE];
+    (void)store;
+    (void)force;
+    pthread_mutex_lock(&lock);
+    struct object *object = object_find(key);
+    if (result == 0 && !object)
+        result = -704;
+    if (result == 0) {
+        free(object->key);
+        free(object->bytes);
+        *object = (struct object){ .key = NULL };
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+int mooncake_store_get_hostname(void *store, char *out_name, size_t name_bytes)
+{
+    (void)store;
+    return snprintf(out_name, name_bytes, "127.0.0.1:1") > 0 ? 0 : -1;
+}
+
+#ifndef FAKE_WITHOUT_REGISTER
+int mooncake_store_register_buffer(void *store, void *buffer, size_t size)
+{
+    int result = (int)knobs[FAKE_MOONCAKE_REGISTER];
+    (void)store;
+    pthread_mutex_lock(&lock);
+    size_t place = 0;
+    while (place < BUFFERS_MAX && buffers[place].base)
+        place++;
+    if (result == 0 && (place == BUFFERS_MAX || is_registered(buffer, 1)))
+        result = -600;
+    if (result == 0) {
+        buffers[place].base = buffer;
+        buffers[place].size = size;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+#endif
+
+int mooncake_store_unregister_buffer(void *store, void *buffer)
+{
+    int result = -600;
+    (void)store;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < BUFFERS_MAX; i++) {
+        if (buffers[i].base == buffer) {
+            buffers[i].base = NULL;
+            result = 0;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+#ifndef FAKE_WITHOUT_MULTI
+int mooncake_store_batch_put_from_multi_buffers(void *store, const char **keys, void **bases,
+                                                const size_t *sizes, const size_t *counts,
+                                                size_t count, const void *config, int *results)
+{
+    (void)store;
+    (void)config;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0, at = 0; i < count; at += counts[i++])
+        results[i] = object_put(keys[i], &bases[at], &sizes[at], counts[i]);
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+int mooncake_store_batch_get_into_multi_buffers(void *store, const char **keys, void **bases,
+                                                const size_t *sizes, const size_t *counts,
+                                                size_t count, int64_t *results)
+{
+    (void)store;
+    pthread_mutex_lock(&lock);
+    hold();
+    for (size_t i = 0, at = 0; i < count; at += counts[i++])
+        results[i] = object_get(keys[i], &bases[at], &sizes[at], counts[i], true);
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+int mooncake_store_version(char *out_text, size_t text_bytes)
+{
+    return snprintf(out_text, text_bytes, "0.0-fake") > 0 ? 0 : -1;
+}
+
+int mooncake_store_failure(char *out_text, size_t text_bytes)
+{
+    return snprintf(out_text, text_bytes, "the test wants none") > 0 ? 0 : -1;
+}
+#endif
