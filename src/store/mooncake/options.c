@@ -213,14 +213,16 @@ static void unknown_warn(const char *name, const struct json *root)
 static enum tarn_status options_check(const char *name, const struct mooncake_options *options)
 {
     struct address address;
-    const struct place place = { name, "master_server_address" };
     const char *master = options->master_server_address;
     if (!master[0]) {
         log_error("%s: master_server_address is missing: a pool needs a master, HOST:PORT", name);
         return TARN_INVALID;
     }
     if (address_parse(master, &address) != TARN_OK)
-        return refuse(&place, master, "is no HOST:PORT or [V6]:PORT");
+        log_warn(
+            "%s: master_server_address: '%.200s' is no HOST:PORT or [V6]:PORT; it is passed on "
+            "to the library as it is",
+            name, master);
     if (options->local_buffer_bytes == 0) {
         log_error("%s: local_buffer_size is 0, which Mooncake refuses: leave it out", name);
         return TARN_INVALID;

@@ -53,6 +53,7 @@ struct mooncake_options {
 
     /* Not of the file. */
     uint32_t deadline_ms; /* RPC time-outs are set below it */
+    bool is_donor;        /* lends memory and moves no traffic: the pool is not tried */
     bool is_consumer;     /* puts nothing, and checks the pool accordingly */
 };
 
