@@ -23,6 +23,7 @@
 #include "obs/metric.h"
 #include "os/clock.h"
 #include "store/local/pool.h"
+#include "store/mooncake/mooncake.h"
 
 /* A rank has a load's whole time, and one deadline more for messages; who waits for the verdict,
  * one more. */
@@ -148,6 +149,56 @@ enum tarn_status connector_open_with(const struct tarn_connector_options *option
     return core_open(&settings, store, out_connector);
 }
 
+/* What a mooncake.json says of the connector counts where its own options say nothing. */
+static void options_merge(const struct mooncake_options *file,
+                          struct tarn_connector_options *options)
+{
+    if (!options->cache_prefix && file->cache_prefix[0])
+        options->cache_prefix = file->cache_prefix;
+    if (options->role == TARN_ROLE_BOTH && file->role > 0)
+        options->role = file->role - 1;
+    if (options->transfer_batch_size == 0)
+        options->transfer_batch_size = file->transfer_batch_size;
+    if (options->stage_through_host == TARN_SETTING_UNSET)
+        options->stage_through_host = file->stage_through_host;
+    if (options->staging_buffer_bytes == 0)
+        options->staging_buffer_bytes = file->staging_buffer_bytes;
+}
+
+/* The settings of a connector to a distributed pool: `options` and what the pool's file adds. */
+static enum tarn_status distributed_settings(struct settings *settings,
+                                             struct tarn_connector_options *options,
+                                             const struct tarn_engine_desc *engine)
+{
+    struct mooncake_options file;
+    struct tarn_engine_desc known;
+    TRY(abi_copy(&known, sizeof(known), engine));
+    TRY(mooncake_options_read(options->pool, &file));
+    options_merge(&file, options);
+    if ((!known.model_key || !known.model_key[0]) && file.model_key[0])
+        known.model_key = file.model_key;
+    known.size = sizeof(known);
+    return settings_init(settings, options, &known);
+}
+
+/* A pool over many hosts, as its text or its file says, and as fits this connector. */
+static enum tarn_status distributed_open(const struct settings *settings, struct store **out_store)
+{
+    struct mooncake_options options;
+    TRY(mooncake_options_read(settings->pool_path, &options));
+    options.deadline_ms = (uint32_t)(settings->load_deadline_ns / NS_PER_MS);
+    options.is_consumer = settings->role == TARN_ROLE_CONSUMER;
+    return mooncake_open(&options, out_store);
+}
+
+static enum tarn_status store_open(const struct settings *settings, struct store **out_store)
+{
+    const struct pool_options pool = { .path = settings->pool_path,
+                                       .size_bytes = settings->pool_size_bytes };
+    return mooncake_pool_is(settings->pool_path) ? distributed_open(settings, out_store)
+                                                 : pool_open(&pool, out_store);
+}
+
 /* Gates first: an engine that is refused makes no pool. */
 static enum tarn_status pool_attach(const struct tarn_connector_options *options,
                                     const struct tarn_engine_desc *engine,
@@ -155,10 +206,13 @@ static enum tarn_status pool_attach(const struct tarn_connector_options *options
 {
     struct settings settings;
     struct store *store;
-    TRY(settings_init(&settings, options, engine));
-    const struct pool_options pool = { .path = settings.pool_path,
-                                       .size_bytes = settings.pool_size_bytes };
-    enum tarn_status status = pool_open(&pool, &store);
+    struct tarn_connector_options known = { .size = sizeof(known) };
+    if (options)
+        TRY(abi_copy(&known, sizeof(known), options));
+    known.size = sizeof(known);
+    TRY(mooncake_pool_is(known.pool) ? distributed_settings(&settings, &known, engine)
+                                     : settings_init(&settings, &known, engine));
+    enum tarn_status status = store_open(&settings, &store);
     if (status != TARN_OK) {
         settings_deinit(&settings);
         return status;
