@@ -41,7 +41,7 @@ static void signals_reset(void)
     for (int number = 1; number < NSIG; number++)
         (void)sigaction(number, &fresh, NULL);
     (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
 /* In the child: only what may be called after fork() in a process with threads. */

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * master.h - a mooncake_master that this process runs: started, waited for, watched, stopped.
+ *
+ * It ends with the thread that started it (os/process.h), so that is the main thread. Afterwards
+ * one thread at a time.
+ */
+#ifndef CLUSTER_MASTER_H
+#define CLUSTER_MASTER_H
+
+#include <limits.h>
+
+#include "base/base.h"
+#include "os/process.h"
+
+enum { MASTER_LAST_LINES = 20 };
+
+struct master_options {
+    const char *program; /* NULL: TARN_MOONCAKE_MASTER, PATH, the wheel */
+    char *const *environment;
+    const char *log_path;
+    uint16_t rpc_port;
+    uint16_t http_port;
+    uint32_t eviction_millionths;
+    uint64_t timeout_ms;
+};
+
+struct master {
+    struct process process;
+    char program[PATH_MAX];
+    char log_path[PATH_MAX];
+    bool is_started;
+    bool is_mourned; /* it ended by itself, and that was logged */
+};
+
+/* Start it and wait until it accepts connections. IO, UNSUPPORTED (there is no such program):
+ * logged; of one that ended, how, and its log's last MASTER_LAST_LINES lines. Outcomes: AGAIN (told
+ * to end; logged). Nothing is left running unless OK. */
+NODISCARD enum tarn_status master_start(const struct master_options *options,
+                                        struct master *out_master);
+
+/* Whether it ended by itself; logged with its last words, once. */
+bool master_has_ended(struct master *master);
+
+/* Let it end, for 10 s, then kill it. Zeroed is fine. */
+void master_stop(struct master *master);
+
+/* The program that would be run. UNSUPPORTED: logged, with the places that were tried. */
+NODISCARD enum tarn_status master_find(const char *program, char *const *environment,
+                                       char out_path[PATH_MAX]);
+
+#endif
