@@ -15,7 +15,7 @@ int main(int argc, char **argv)
     }
     if (guard_install() != TARN_OK)
         return 1;
-    const enum tarn_status status = serve_run(&options, tarn_connector_ops(TARN_ABI_VERSION));
+    const enum tarn_status status = serve_run(&options, tarn_connector_ops(TARN_ABI_VERSION), NULL);
     options_deinit(&options);
     return status == TARN_OK ? 0 : 1;
 }

@@ -25,6 +25,8 @@ enum { DRAIN_POLL_MS = 20, CLOSE_TIMEOUT_MS = 5000, SIZE_TEXT_BYTES = 32, WARM_U
 
 struct server {
     const struct options *options;
+    const struct serve_hooks *hooks; /* NULL: none */
+    bool has_entered;
     struct engine *engine;
     struct block pages;
     const struct tarn_connector_ops *own_connector;
@@ -248,6 +250,16 @@ static enum tarn_status model_start(struct server *server)
     return warm_up(server);
 }
 
+static enum tarn_status pool_entered(struct server *server)
+{
+    const struct engine_info *info = engine_info_of(server->engine);
+    if (!server->hooks)
+        return TARN_OK;
+    TRY(server->hooks->entered(server->hooks->context, info->page_bytes, info->page_tokens));
+    server->has_entered = true;
+    return TARN_OK;
+}
+
 /* What can be wrong with address and pool is found out before the model is loaded, which may take
  * minutes; clients are let in after it. Outcomes: AGAIN, told to stop. */
 static enum tarn_status server_start(struct server *server)
@@ -261,6 +273,7 @@ static enum tarn_status server_start(struct server *server)
     const struct tarn_span memory = { .base = server->pages.base,
                                       .size_bytes = server->pages.size_bytes };
     TRY(serve_pool_open(&server->pool, server->options, server->engine, memory));
+    TRY(pool_entered(server));
     TRY(sched_start(server));
     TRY(wakeup_init(&server->news));
     return threads_start(server);
@@ -303,6 +316,8 @@ static void memory_stop(struct server *server, uint32_t timeout_ms)
     if (server->sched)
         status = sched_drain(server->sched, timeout_ms);
     sched_destroy(server->sched);
+    if (server->has_entered)
+        server->hooks->leaving(server->hooks->context);
     const enum tarn_status closed = serve_pool_close(&server->pool, timeout_ms);
     if (status == TARN_OK && closed == TARN_OK)
         block_deinit(&server->pages);
@@ -327,10 +342,15 @@ static void server_stop(struct server *server, bool hurry)
 }
 
 enum tarn_status serve_run(const struct options *options,
-                           const struct tarn_connector_ops *connector)
+                           const struct tarn_connector_ops *connector,
+                           const struct serve_hooks *hooks)
 {
     struct server server = {
-        .options = options, .own_connector = connector, .listen_fd = -1, .news.fd = -1
+        .options = options,
+        .hooks = hooks,
+        .own_connector = connector,
+        .listen_fd = -1,
+        .news.fd = -1,
     };
     sigset_t signals;
     log_set_level((enum log_level)option_number(options, OPTION_LOG_LEVEL));

@@ -8,6 +8,16 @@
 #include "base/base.h"
 #include "config/option.h"
 
+/* What the caller has to do around the life of the pool; in the main thread. */
+struct serve_hooks {
+    void *context;
+    /* The pool is open, or none is wanted; the port is not answered yet. A page is page_tokens
+     * tokens. A failure ends the start; AGAIN: told to stop. */
+    enum tarn_status (*entered)(void *context, uint64_t page_bytes, uint32_t page_tokens);
+    /* After `entered` was OK: saves have ended, and the pool is about to be closed. */
+    void (*leaving)(void *context);
+};
+
 /*
  * Open model, memory, pool and port, say what came of it in the log, and serve until SIGTERM or
  * SIGINT; then refuse new requests, let running ones finish within --drain-deadline, and close
@@ -15,11 +25,12 @@
  * is loaded ends the start: OK, as nothing failed. To be called once, from the main
  * thread, before other threads are started: it blocks these signals, and ignores SIGPIPE.
  *
- * `connector` NULL: there is no pool to be had. OK: it served and stopped. Failures are logged:
- * INVALID (options that do not go together), IO (model, port), and what engine_open() and the
- * connector's open() return.
+ * `connector` NULL: there is no pool to be had. `hooks` NULL: none. OK: it served and stopped.
+ * Failures are logged: INVALID (options that do not go together), IO (model, port), and what
+ * engine_open() and the connector's open() return.
  */
 NODISCARD enum tarn_status serve_run(const struct options *options,
-                                     const struct tarn_connector_ops *connector);
+                                     const struct tarn_connector_ops *connector,
+                                     const struct serve_hooks *hooks);
 
 #endif
