@@ -37,7 +37,7 @@ tap = Tap()
 def _():
     result = run("--help")
     assert result.returncode == 0 and result.stderr == ""
-    for command in ("serve", "pool", "doctor", "bench"):
+    for command in ("serve", "master", "donor", "pool", "doctor", "bench"):
         assert f"\n  {command} " in result.stdout
     assert run("help").stdout == result.stdout == run("-h").stdout
 
@@ -121,6 +121,9 @@ def _():
 
 @tap.case("every subcommand names the option or word that it does not know")
 def _():
+    for command in (["master"], ["donor"]):
+        refused(run(*command, "--bogus"), "unknown option --bogus", f"tarn {command[0]} --help")
+        refused(run(*command, "word"), "unexpected argument 'word'")
     for command in (["pool", "stat"], ["bench", "pool"], ["bench", "engine"]):
         refused(run(*command, "--bogus"), "unknown option --bogus", "--help")
         refused(run(*command, "-x"), "unknown option -x")
@@ -238,7 +241,7 @@ def _():
 
 @tap.case("each command says what it takes")
 def _():
-    for command in ("serve", "pool", "doctor", "bench"):
+    for command in ("serve", "master", "donor", "pool", "doctor", "bench"):
         result = run(command, "--help")
         assert result.returncode == 0 and result.stdout.startswith(f"usage: tarn {command} ")
 

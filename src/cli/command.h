@@ -24,6 +24,8 @@ extern const struct command commands[];
 extern const size_t command_count;
 
 int serve_command(int argc, char **argv);
+int master_command(int argc, char **argv);
+int donor_command(int argc, char **argv);
 int bench_command(int argc, char **argv);
 
 /* Write to standard output. IO: logged. */

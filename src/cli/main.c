@@ -14,6 +14,8 @@ enum { OUTPUT_BYTES_MAX = 1 << 20 };
 const struct command commands[] = {
     { "serve", "MODEL.gguf [options]", "serve a model over an OpenAI-compatible HTTP API",
       serve_command },
+    { "master", "[options]", "run the master of a distributed pool", master_command },
+    { "donor", "[options]", "lend memory to a distributed pool", donor_command },
     { "pool", "stat|ls [PATH]", "what a pool holds, and whether it is valid", pool_command },
     { "doctor", "[MODEL.gguf] [options of serve] [--json]",
       "say whether a server with these options would work here", doctor_command },

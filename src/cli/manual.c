@@ -62,6 +62,33 @@ static const char manual_doctor[] =
     "note, warning\n"
     "or failed), \\fItext\\fR and maybe \\fIadvice\\fR.\n";
 
+static const char manual_master[] =
+    ".SH DISTRIBUTED POOLS\n"
+    "\\fBtarn serve \\-\\-pool mooncake://\\fR\\fIHOST\\fR\\fB:\\fR\\fIPORT\\fR joins the pool of "
+    "a "
+    "Mooncake\n"
+    "master, which the servers of many hosts share; \\fImooncake://file://PATH\\fR waits until a "
+    "file\n"
+    "holds the master\\(cqs address. \\fBMOONCAKE_CONFIG_PATH\\fR in the environment names a "
+    "Mooncake\n"
+    "client\\(cqs configuration; beside a flag it is refused unless both name one master, and it "
+    "wins\n"
+    "over the configuration file. \\fBtarn pool stat "
+    "mooncake://\\fR\\fIHOST\\fR\\fB:\\fR\\fIPORT\\fR "
+    "shows where\n"
+    "the blocks are, by the host that lends the memory.\n"
+    ".PP\n"
+    "\\fBtarn master\\fR runs \\fBmooncake_master\\fR until SIGTERM or SIGINT and publishes its "
+    "address.\n"
+    "It has no authentication and no encryption: let only hosts of the pool reach its ports.\n"
+    ".PP\n"
+    "\\fBtarn donor\\fR lends memory to a pool until SIGTERM or SIGINT; it puts and gets nothing. "
+    "The\n"
+    "blocks that lie in its memory are lost when it leaves.\n"
+    ".SH OPTIONS OF TARN MASTER\n";
+
+static const char manual_donor[] = ".SH OPTIONS OF TARN DONOR\n";
+
 static const char manual_tail[] =
     ".SH EXIT STATUS\n"
     "0 when all went well, 1 after a failure, 2 when called wrongly. The cause is one line on\n"
@@ -78,5 +105,9 @@ enum tarn_status manual_print(struct text *out)
         TRY(text_append(out, ".TP\n.B %s\n%s\n", commands[i].name, commands[i].summary));
     TRY(text_append(out, "%s", manual_serve));
     TRY(options_print_manual(OPTIONS_OF_SERVE, out));
-    return text_append(out, "%s%s%s%s", manual_file, manual_doctor, manual_pool, manual_tail);
+    TRY(text_append(out, "%s%s%s%s", manual_file, manual_doctor, manual_pool, manual_master));
+    TRY(options_print_manual(OPTIONS_OF_MASTER, out));
+    TRY(text_append(out, "%s", manual_donor));
+    TRY(options_print_manual(OPTIONS_OF_DONOR, out));
+    return text_append(out, "%s", manual_tail);
 }

@@ -3,7 +3,9 @@
 
 #include "base/log.h"
 #include "cli/command.h"
+#include "cluster/provision.h"
 #include "config/option.h"
+#include "os/stop.h"
 #include "serve/server.h"
 #include "store/local/guard.h"
 
@@ -28,6 +30,35 @@ static int print(enum tarn_status status, const struct text *text)
     return output_write(text) == TARN_OK ? EXIT_STATUS_OK : EXIT_STATUS_FAILED;
 }
 
+static enum tarn_status entered(void *context, uint64_t page_bytes, uint32_t page_tokens)
+{
+    return provision_entered(context, page_bytes, page_tokens);
+}
+
+static void leaving(void *context)
+{
+    provision_leave(context);
+}
+
+/* What the cluster has to do for the server, before it, while it lives and after it. */
+static enum tarn_status serve(struct options *options)
+{
+    struct provision *provision = NULL;
+    log_set_level((enum log_level)option_number(options, OPTION_LOG_LEVEL));
+    stop_prepare();
+    enum tarn_status status = provision_open(options, environ, &provision);
+    if (status == TARN_AGAIN)
+        return TARN_OK; /* told to end before there was anything to serve */
+    TRY(status);
+    const struct serve_hooks hooks = { .context = provision,
+                                       .entered = entered,
+                                       .leaving = leaving };
+    provision_apply(provision, options);
+    status = serve_run(options, tarn_connector_ops(TARN_ABI_VERSION), &hooks);
+    provision_close(provision);
+    return status;
+}
+
 int serve_command(int argc, char **argv)
 {
     CLEANUP(options_deinit)
@@ -50,6 +81,5 @@ int serve_command(int argc, char **argv)
     }
     if (guard_install() != TARN_OK)
         return EXIT_STATUS_FAILED;
-    const struct tarn_connector_ops *connector = tarn_connector_ops(TARN_ABI_VERSION);
-    return serve_run(&options, connector) == TARN_OK ? EXIT_STATUS_OK : EXIT_STATUS_FAILED;
+    return serve(&options) == TARN_OK ? EXIT_STATUS_OK : EXIT_STATUS_FAILED;
 }
