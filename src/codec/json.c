@@ -2,27 +2,56 @@
 #include "codec/json.h"
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <jansson.h>
 
 #include "base/alloc.h"
+#include "base/list.h"
 
-/* jansson reports a failed allocation inside a text as malformed text; this tells them apart. */
-static _Thread_local bool alloc_failed;
+/*
+ * jansson's reader does not look whether a token's buffer could grow, and runs over its end when it
+ * could not. So a reading that finds no memory is not gone on with: it is left by a jump, and what
+ * it had taken is freed. For that, each block is linked to the others of the same reading.
+ */
+struct block {
+    struct list link; /* to itself once the reading is over */
+};
+
+struct reading {
+    struct list blocks;
+    jmp_buf out_of_memory;
+};
+
+static _Thread_local struct reading *reading; /* NULL: nothing is being read in this thread */
 
 static void *json_alloc(size_t size_bytes)
 {
-    void *ptr = mem_alloc(1, size_bytes);
+    struct block *block = mem_alloc(1, sizeof(*block) + size_bytes);
+    if (!block && reading)
+        longjmp(reading->out_of_memory, 1);
+    if (!block)
+        return NULL;
+    list_init(&block->link);
+    if (reading)
+        list_push_back(&reading->blocks, &block->link);
+    return block + 1;
+}
+
+static void json_free(void *ptr)
+{
     if (!ptr)
-        alloc_failed = true;
-    return ptr;
+        return;
+    struct block *block = (struct block *)ptr - 1;
+    list_remove(&block->link);
+    mem_free(block);
 }
 
 static void json_setup(void)
 {
-    json_set_alloc_funcs(json_alloc, mem_free);
+    json_set_alloc_funcs(json_alloc, json_free);
 }
 
 static void json_setup_once(void)
@@ -75,19 +104,35 @@ static enum tarn_status limits_check(const char *chars, size_t length_bytes, cha
     return TARN_OK;
 }
 
+/* *out_tree is NULL when it is malformed: `out_error` says why. NO_MEMORY. */
+static enum tarn_status tree_read(const char *chars, size_t length_bytes, json_t **out_tree,
+                                  json_error_t *out_error)
+{
+    struct reading ours;
+    list_init(&ours.blocks);
+    reading = &ours;
+    if (setjmp(ours.out_of_memory) != 0) {
+        reading = NULL;
+        list_for_each (link, &ours.blocks)
+            json_free(LIST_ITEM(link, struct block, link) + 1);
+        return TARN_NO_MEMORY;
+    }
+    *out_tree =
+        json_loadb(chars, length_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, out_error);
+    reading = NULL;
+    list_for_each (link, &ours.blocks)
+        list_remove(link);
+    return TARN_OK;
+}
+
 enum tarn_status json_parse(const char *chars, size_t length_bytes, struct json **out_json,
                             char *out_reason)
 {
     json_setup_once();
     TRY(limits_check(chars, length_bytes, out_reason));
     json_error_t error;
-    alloc_failed = false;
-    json_t *tree =
-        json_loadb(chars, length_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    if (alloc_failed) {
-        json_decref(tree);
-        return TARN_NO_MEMORY;
-    }
+    json_t *tree = NULL;
+    TRY(tree_read(chars, length_bytes, &tree, &error));
     if (!tree) {
         (void)snprintf(out_reason, JSON_REASON_BYTES, "line %d column %d: %s", error.line,
                        error.column, error.text);

@@ -173,7 +173,11 @@ static void text_that_is_not_utf8_fails_the_answer(void **state)
 
 static enum tarn_status parse_and_print(void)
 {
-    static const char chars[] = "{\"a\":[1,2.5,\"x\",{\"b\":null}]}";
+    /* A text, a key and a number that are longer than a token's buffer is at first. */
+    static const char chars[] = "{\"a\":[1,2.5,\"x\",{\"b\":null}],"
+                                "\"a key of more than sixteen bytes\":\"a text that is longer than "
+                                "the buffer of a token, also when that has grown twice\","
+                                "\"c\":0.0000000000000000000000000000000000000001}";
     struct json *json = NULL;
     char reason[JSON_REASON_BYTES];
     TRY(json_parse(chars, sizeof(chars) - 1, &json, reason));
