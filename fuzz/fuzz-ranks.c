@@ -43,11 +43,14 @@ static void engine_open(void)
                                        .tensor_parallel_size = RANKS,
                                        .request_count_max = 8,
                                        .request_tokens_max = 64 };
+    const struct tarn_connector_options options = { .size = sizeof(options),
+                                                    .transfer_batch_size = 2,
+                                                    .save_queue_pages_max = 16 };
     for (uint32_t i = 0; i < RANKS; i++) {
         struct tarn_layout layout;
         engine.rank = i;
         enum tarn_status status =
-            connector_open_with(NULL, &engine, machine_store(i), &connectors[i]);
+            connector_open_with(&options, &engine, machine_store(i), &connectors[i]);
         ASSERT(status == TARN_OK);
         machine_layout(i, &layout);
         status = ops->register_layout(connectors[i], &layout);
