@@ -17,6 +17,7 @@
 #include "connector/placement.h"
 #include "connector/probe.h"
 #include "connector/settings.h"
+#include "connector/watch.h"
 #include "connector/worker.h"
 #include "key/namespace.h"
 #include "layout/fingerprint.h"
@@ -29,7 +30,11 @@
  * one more. */
 enum { RANK_DEADLINES = 5 };
 
+enum { CANARY_DEADLINES = 4 }; /* of a load: a canary has as many as a whole load */
+
 _Static_assert((int)GATE_RANKS_MAX == (int)LEADER_RANKS_MAX, "the leader hears all it lets in");
+
+#define SAVE_HOLD_NS (100 * NS_PER_MS) /* from each call while the store is down */
 
 /* Everything of an open connector. */
 struct core {
@@ -38,6 +43,8 @@ struct core {
     struct layout *layout;
     struct device device;
     struct placement placement;
+    struct watch watch;
+    uint64_t outage_count; /* of the watch, as far as was acted on */
     struct leader leader;
     struct worker worker;
     struct wakeup wakeup;
@@ -65,6 +72,7 @@ static void core_destroy(struct core *core)
         return;
     worker_close(&core->worker);
     placement_close(&core->placement);
+    watch_close(&core->watch);
     leader_deinit(&core->leader);
     layout_destroy(core->layout);
     probe_deinit(&core->probe);
@@ -352,6 +360,7 @@ static enum tarn_status worker_start(struct core *core)
         .device = &core->device,
         .namespaces = own_namespaces(core),
         .wakeup = &core->wakeup,
+        .watch = &core->watch,
         .leader = has_several_ranks(core) ? NULL : &core->leader,
         .identity = core->identity,
         .rank = settings->rank,
@@ -366,10 +375,31 @@ static enum tarn_status worker_start(struct core *core)
     return worker_open(&core->worker, &config);
 }
 
+/* A store of this host is asked for a page that is not there; one beyond it is to show that it
+ * keeps what it was given, if this engine gives it anything. */
+static enum tarn_status watch_start(struct core *core)
+{
+    const bool puts =
+        store_traits(core->store)->is_beyond_host && core->settings.role != TARN_ROLE_CONSUMER;
+    uint32_t namespace_index = own_namespaces(core)[0];
+    if (puts) {
+        struct key_namespace space = {
+            .model = "canary", .world = 1, .tokens_per_block = 1, .page_bytes = CANARY_BYTES
+        };
+        char text[NAMESPACE_TEXT_BYTES_MAX + 1];
+        memcpy(space.prefix, core->settings.cache_prefix, sizeof(space.prefix));
+        TRY(namespace_print(&space, text));
+        TRY(store_namespace(core->store, text, &namespace_index));
+    }
+    return watch_open(&core->watch, core->store, namespace_index, puts,
+                      CANARY_DEADLINES * core->settings.load_deadline_ns);
+}
+
 static enum tarn_status probe_start(struct core *core)
 {
     const struct probe probe = {
         .store = core->store,
+        .watch = &core->watch,
         .absent = &core->worker.absent,
         .namespaces = core->namespaces,
         .group_count =
@@ -391,6 +421,7 @@ static enum tarn_status core_register(struct core *core)
         TRY(probe_start(core));
         leader_start(core);
     }
+    TRY(watch_start(core));
     TRY(placement_start(core));
     TRY(worker_start(core));
     text_init(&line, LOG_LINE_BYTES_MAX / 2);
@@ -423,6 +454,7 @@ static enum tarn_status connector_register(struct tarn_connector *connector,
     if (status != TARN_OK) {
         worker_close(&core->worker);
         placement_close(&core->placement);
+        watch_close(&core->watch);
         leader_deinit(&core->leader);
         probe_deinit(&core->probe);
         mem_free(TAKE(core->namespaces));
@@ -444,6 +476,19 @@ static void core_hear_worker(struct core *core, uint64_t now_ns)
         leader_release(&core->leader, 0, &release, now_ns);
 }
 
+/* While the store is down nothing is asked of it: what waits to be saved is dropped, and what a
+ * step completes is not planned; both are made up for when it is up again. */
+static void core_mind_store(struct core *core, uint64_t now_ns)
+{
+    watch_look(&core->watch, now_ns);
+    if (core->outage_count != core->watch.outage_count) {
+        core->outage_count = core->watch.outage_count;
+        worker_saves_cut(&core->worker);
+    }
+    if (is_leader(core) && !watch_may_ask(&core->watch))
+        leader_pause_saves(&core->leader, now_ns + SAVE_HOLD_NS);
+}
+
 /* An open and registered connector that has taken in what its threads are done with. */
 static struct core *core_enter(const struct tarn_connector *connector)
 {
@@ -453,6 +498,7 @@ static struct core *core_enter(const struct tarn_connector *connector)
     const uint64_t now_ns = clock_now_ns();
     wakeup_clear(&core->wakeup);
     worker_collect(&core->worker, now_ns);
+    core_mind_store(core, now_ns);
     if (is_leader(core) && has_several_ranks(core))
         core_hear_worker(core, now_ns);
     return core;
@@ -522,6 +568,10 @@ static enum tarn_status core_lookup(struct core *core, const struct tarn_request
         leader_ask(&core->leader, &known, computed_tokens, &probe, &decline);
     decline_count(decline);
     TRY(asked);
+    if (!watch_may_ask(&core->watch)) {
+        metric_add(METRIC_DECLINED_STORE_DOWN, 1);
+        return leader_offer(&core->leader, &probe, 0, NULL, 0, out_offer);
+    }
     probe_run(&core->probe, &probe, &found);
     metric_add(METRIC_LOOKUPS, 1);
     metric_add(METRIC_LOOKUP_BLOCKS_HIT, (int64_t)found.block_count);
@@ -769,7 +819,10 @@ static enum tarn_status connector_close(struct tarn_connector *connector, uint32
     if (!core)
         return TARN_OK;
     if (core->layout) {
-        const enum tarn_status status = worker_drain(&core->worker, deadline_after(timeout_ms));
+        const uint64_t deadline_ns = deadline_after(timeout_ms);
+        enum tarn_status status = worker_drain(&core->worker, deadline_ns);
+        if (status == TARN_OK)
+            status = asker_wait_idle(&core->watch.asker, deadline_ns);
         if (status != TARN_OK) {
             log_warn("a transfer does not end: the connector stays open, and so must its memory");
             return core_leave(core, status);

@@ -321,6 +321,12 @@ void leader_save_ended(struct leader *leader, uint64_t id, uint64_t block,
         request->saved_blocks = block;
 }
 
+void leader_pause_saves(struct leader *leader, uint64_t until_ns)
+{
+    if (leader->save_resume_ns < until_ns)
+        leader->save_resume_ns = until_ns;
+}
+
 void leader_page_released(struct leader *leader, uint64_t id)
 {
     struct leader_request *request = leader_find(leader, id);

@@ -166,6 +166,9 @@ enum leader_saved { LEADER_SAVED, LEADER_SAVE_DROPPED, LEADER_SAVE_FAILED, LEADE
 void leader_save_ended(struct leader *leader, uint64_t id, uint64_t block,
                        enum leader_saved outcome, uint64_t now_ns);
 
+/* No saves are planned before; what is not saved then is made up for. */
+void leader_pause_saves(struct leader *leader, uint64_t until_ns);
+
 /* One page of a load or save is no longer touched, and the engine knows. */
 void leader_page_released(struct leader *leader, uint64_t id);
 

@@ -45,34 +45,72 @@ static size_t probe_keys(struct probe *probe, const struct leader_probe *asked, 
     return block_count;
 }
 
+static void question_ask(void *context)
+{
+    struct probe_question *question = context;
+    question->status = store_lookup(question->store, question->keys, question->count,
+                                    &question->lease, &question->found_count);
+}
+
+static void question_discard(void *context)
+{
+    struct probe_question *question = context;
+    if (question->status == TARN_OK)
+        store_lease_release(TAKE(question->lease));
+}
+
+/* As store_lookup() of the first `count` keys. Outcomes: STALE, no answer by the deadline. */
+static enum tarn_status probe_ask(struct probe *probe, size_t count, uint64_t deadline_ns)
+{
+    struct asker *asker = &probe->watch->asker;
+    const struct question question = { question_ask, question_discard, &probe->question };
+    probe->question = (struct probe_question){
+        .store = probe->store, .keys = probe->keys, .count = count, .status = TARN_IO
+    };
+    if (asker->is_open) {
+        const enum tarn_status asked = asker_ask(asker, &question, deadline_ns);
+        return asked == TARN_OK ? probe->question.status : TARN_STALE;
+    }
+    question_ask(&probe->question);
+    if (clock_now_ns() <= deadline_ns)
+        return probe->question.status;
+    question_discard(&probe->question);
+    return TARN_STALE;
+}
+
+static void probe_late(struct probe *probe)
+{
+    metric_add(METRIC_PROBE_LATE, 1);
+    LOG_LIMITED(LOG_WARN, "the pool did not answer by the lookup deadline");
+    watch_bad(probe->watch, false, clock_now_ns());
+}
+
 /* One batch. Returns whether to go on. */
 static bool probe_batch(struct probe *probe, const struct leader_probe *asked, size_t block_count,
                         uint64_t deadline_ns, struct found *found)
 {
     const size_t group_count = probe->group_count;
     const size_t known = probe_keys(probe, asked, found->block_count, block_count, clock_now_ns());
-    struct store_lease *lease = NULL;
-    size_t key_count = 0;
     if (known == 0)
         return false;
-    const enum tarn_status status =
-        store_lookup(probe->store, probe->keys, known * group_count, &lease, &key_count);
-    if (status == TARN_MISS)
+    const enum tarn_status status = probe_ask(probe, known * group_count, deadline_ns);
+    if (status == TARN_STALE) {
+        probe_late(probe);
         return false;
-    if (status != TARN_OK) {
+    }
+    if (status != TARN_OK && status != TARN_MISS) {
         metric_add(METRIC_PROBE_FAILED, 1);
         LOG_LIMITED(LOG_WARN, "the pool could not be asked: %s", tarn_strerror(status));
+        if (status < 0)
+            watch_bad(probe->watch, false, clock_now_ns());
         return false;
     }
-    if (clock_now_ns() > deadline_ns) {
-        metric_add(METRIC_PROBE_LATE, 1);
-        LOG_LIMITED(LOG_WARN, "the pool answered after the lookup deadline");
-        store_lease_release(lease);
+    watch_good(probe->watch, false);
+    if (status == TARN_MISS)
         return false;
-    }
-    found->leases[found->lease_count++] = lease;
-    found->block_count += key_count / group_count;
-    return key_count == block_count * group_count;
+    found->leases[found->lease_count++] = TAKE(probe->question.lease);
+    found->block_count += probe->question.found_count / group_count;
+    return probe->question.found_count == block_count * group_count;
 }
 
 /* From the first block on, batch by batch, up to the first gap: after eviction what lies behind one
@@ -84,6 +122,11 @@ void probe_run(struct probe *probe, const struct leader_probe *asked, struct fou
     const size_t group_count = probe->group_count;
     const uint64_t share = asked->block_count * group_count / LEADER_LEASES_MAX;
     *found = (struct found){ .lease_count = 0 };
+    /* A question that was given up has the keys until it comes back. */
+    if (probe->watch->asker.is_open && asker_is_busy(&probe->watch->asker)) {
+        probe_late(probe);
+        return;
+    }
     size_t batch = probe->batch_pages;
     ASSERT(group_count > 0);
     if (share >= batch)

@@ -4,17 +4,30 @@
  *
  * Batch by batch, block by block with all layer groups of a block on all ranks together, under a
  * deadline. A batch that fails, or whose answer comes late, is a miss, counted and warned about.
- * The loop's.
+ * A store beyond this host is asked on the watch's thread: at the deadline the question is given
+ * up, and its answer, whenever it comes, is discarded. The loop's.
  */
 #ifndef CONNECTOR_PROBE_H
 #define CONNECTOR_PROBE_H
 
 #include "connector/absent.h"
 #include "connector/leader.h"
+#include "connector/watch.h"
+
+/* One batch as the store is asked; the thread's while it is out. */
+struct probe_question {
+    struct store *store;
+    const struct store_key *keys;
+    size_t count;
+    enum tarn_status status; /* as store_lookup(), as what follows */
+    struct store_lease *lease;
+    size_t found_count;
+};
 
 /* What to ask, constant but for the keys. All borrowed. */
 struct probe {
     struct store *store;
+    struct watch *watch; /* hears what came of it */
     const struct absent *absent;
     const uint32_t *namespaces; /* one a group, rank by rank */
     size_t group_count;         /* on all ranks together */
@@ -22,6 +35,7 @@ struct probe {
     size_t batch_pages;
     uint64_t deadline_ns;   /* from the start of a probe */
     struct store_key *keys; /* owned; of one batch */
+    struct probe_question question;
 };
 
 struct found {

@@ -125,6 +125,15 @@ static bool pool_has(uint32_t space, const struct tarn_digest *digest)
     return map_get(&pages, &key) != NULL;
 }
 
+static enum tarn_status pool_exists(struct store *store, const struct store_key *keys, size_t count,
+                                    bool *out_present)
+{
+    (void)store;
+    for (size_t i = 0; i < count; i++)
+        out_present[i] = pool_has(keys[i].namespace_index, &keys[i].digest);
+    return TARN_OK;
+}
+
 static enum tarn_status pool_lookup(struct store *store, const struct store_key *keys, size_t count,
                                     struct store_lease **out_lease, size_t *out_count)
 {
@@ -162,6 +171,7 @@ static void pool_close(struct store *store)
 static const struct store_ops pool_ops = {
     .name = "machine",
     .intern = pool_intern,
+    .exists = pool_exists,
     .lookup = pool_lookup,
     .lease_release = pool_lease_release,
     .stat = pool_stat,

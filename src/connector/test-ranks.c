@@ -112,6 +112,12 @@ static enum tarn_status shim_intern(struct store *store, const char *text, uint3
     return store_namespace(real_of(store), text, out_index);
 }
 
+static enum tarn_status shim_exists(struct store *store, const struct store_key *keys, size_t count,
+                                    bool *out_present)
+{
+    return store_exists(real_of(store), keys, count, out_present);
+}
+
 static enum tarn_status shim_lookup(struct store *store, const struct store_key *keys, size_t count,
                                     struct store_lease **out_lease, size_t *out_count)
 {
@@ -157,6 +163,7 @@ static void shim_close(struct store *store)
 static const struct store_ops shim_ops = {
     .name = "shim",
     .intern = shim_intern,
+    .exists = shim_exists,
     .lookup = shim_lookup,
     .get = shim_get,
     .put = shim_put,

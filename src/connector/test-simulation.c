@@ -106,12 +106,12 @@ static struct store_traits traits_pick(void)
         { .is_beyond_host = true,
           .must_register = true,
           .headroom_bytes = 16,
-          .range_bytes_max = 128 + pick(300) },
+          .range_bytes_max = 256 + pick(300) },
         { .is_beyond_host = true,
           .must_register = true,
           .is_contiguous_only = true,
           .headroom_bytes = 64,
-          .range_bytes_max = 192 + pick(300) },
+          .range_bytes_max = 256 + pick(300) },
     };
     return kinds[pick(LENGTH_OF(kinds))];
 }
@@ -463,6 +463,7 @@ static void run(uint64_t seed)
         .transfer_batch_size = 1 + pick(9),
         .save_queue_pages_max = 4 + pick(40),
         .load_bytes_per_step = 1 + pick(400),
+        .lookup_deadline_ms = 10000,
         .load_deadline_ms = 2000,
         .verify_tokens = pick(2) ? TARN_SETTING_ON : TARN_SETTING_OFF,
         .staging_buffer_bytes = 1 + pick(400),
@@ -490,7 +491,7 @@ static void no_seed_finds_a_wrong_byte_or_a_lost_page(void **state)
     const bool is_long = getenv("TARN_TEST_LONG") != NULL;
     const char *one = getenv("TARN_TEST_SEED");
     const uint64_t first = one ? strtoull(one, NULL, 10) : 1;
-    const uint64_t last = one ? first : is_long ? 2000 : 200;
+    const uint64_t last = one ? first : is_long ? 2000 : 100;
     metrics_reset();
     for (uint64_t seed = first; seed <= last; seed++) {
         if (seed % 100 == 1 || one)

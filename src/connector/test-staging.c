@@ -327,8 +327,8 @@ static void pools_are_for_the_directions_that_the_role_uses(void **state)
     (void)state;
     const struct {
         uint32_t role;
-        size_t registered;
-    } rows[] = { { TARN_ROLE_BOTH, 2 }, { TARN_ROLE_PRODUCER, 1 }, { TARN_ROLE_CONSUMER, 1 } };
+        size_t registered; /* with the canary's memory, of whoever saves */
+    } rows[] = { { TARN_ROLE_BOTH, 3 }, { TARN_ROLE_PRODUCER, 2 }, { TARN_ROLE_CONSUMER, 1 } };
     options.stage_through_host = TARN_SETTING_ON;
     traits = remote;
     for (size_t i = 0; i < LENGTH_OF(rows); i++) {

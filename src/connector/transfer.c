@@ -73,6 +73,16 @@ static void item_staged(const struct transfer *transfer, const struct staging *s
     };
 }
 
+/* The call got nowhere if nothing of it did. */
+static enum answer answer_of(enum tarn_status status, const struct store_item *items, size_t count)
+{
+    for (size_t i = 0; i < count && status == TARN_OK; i++) {
+        if (items[i].status != TARN_IO)
+            return ANSWER_GOOD;
+    }
+    return status >= 0 && status != TARN_OK ? ANSWER_NONE : ANSWER_BAD;
+}
+
 /* ---- saves ---- */
 
 /* What follows in this chain would lie behind a gap. */
@@ -120,6 +130,7 @@ static void saves_prepare(struct transfer *transfer, struct save_job *jobs, size
     for (size_t i = 0; i < count; i++) {
         struct save_job *job = &jobs[i];
         job->status = TARN_STALE;
+        job->answer = ANSWER_NONE;
         job->is_over = true;
         if (job->generation < atomic_load(&job->request->saves_cut))
             continue;
@@ -189,11 +200,14 @@ static void save_put(struct transfer *transfer, struct save_job *jobs, size_t co
     if (tried == 0)
         return;
     const enum tarn_status status = store_put(transfer->store, transfer->save_items, tried);
+    enum answer answer = answer_of(status, transfer->save_items, tried);
     for (size_t i = 0, next = 0; i < count; i++) {
         struct save_job *job = &jobs[i];
         if (job->status != TARN_OK)
             continue;
         const struct store_item *item = &transfer->save_items[next++];
+        job->answer = answer;
+        answer = ANSWER_NONE; /* once a call */
         job->was_present = item->was_present;
         job->status = status == TARN_OK ? item->status : status;
         if (job->status != TARN_OK)
@@ -325,13 +339,14 @@ static void load_items_make(struct transfer *transfer, struct load_page *pages, 
     }
 }
 
-static void load_get(struct transfer *transfer, struct load *load, struct load_page *pages,
-                     size_t count)
+static enum answer load_get(struct transfer *transfer, struct load *load, struct load_page *pages,
+                            size_t count)
 {
     const struct staging *staging = &transfer->placement->pools[TARN_TRANSFER_LOAD];
     const size_t extra_bytes = transfer->extra_bytes;
     load_items_make(transfer, pages, count);
     const enum tarn_status status = store_get(transfer->store, transfer->load_items, count);
+    const enum answer answer = answer_of(status, transfer->load_items, count);
     for (size_t i = 0; i < count; i++) {
         const uint8_t *expected =
             load->extras ? load->extras + (pages[i].block - load->first_block) * extra_bytes : NULL;
@@ -346,6 +361,7 @@ static void load_get(struct transfer *transfer, struct load *load, struct load_p
         if (pages[i].status != TARN_OK)
             atomic_store(&load->is_cancelled, true); /* what is behind it would not be used */
     }
+    return answer;
 }
 
 static void load_main(void *context)
@@ -358,7 +374,8 @@ static void load_main(void *context)
         if (atomic_load(&batch.load->is_cancelled)) {
             load_drop(batch.load->pages + batch.first, batch.count);
         } else {
-            load_get(transfer, batch.load, batch.load->pages + batch.first, batch.count);
+            batch.answer =
+                load_get(transfer, batch.load, batch.load->pages + batch.first, batch.count);
             atomic_store(&transfer->load_returned_ns, clock_now_ns());
         }
         const enum tarn_status status = queue_push(&transfer->load_out, &batch);

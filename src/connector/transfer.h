@@ -21,6 +21,13 @@
 #include "os/thread.h"
 #include "os/wakeup.h"
 
+/* What a call to the store says of the store itself. */
+enum answer {
+    ANSWER_NONE, /* there was no call, or another job of it says it */
+    ANSWER_GOOD,
+    ANSWER_BAD, /* all of it failed */
+};
+
 /* A request as far as its saves go. Lives from its first planned save to its last job's return. */
 struct transfer_request {
     uint64_t id;
@@ -57,6 +64,7 @@ struct save_job {
     bool is_forward_bad; /* dropped because the event failed */
     bool is_copied;      /* the page is free: the slot has its bytes */
     bool is_over;        /* not only copied */
+    enum answer answer;
 };
 
 struct load_page {
@@ -100,6 +108,7 @@ struct load_batch {
     struct load *load;
     size_t first;
     size_t count;
+    enum answer answer;
 };
 
 /* The loop: no page of a staged load will be touched any more. False: some are being written now.

@@ -112,6 +112,9 @@ void worker_load_take(struct worker *worker, const struct load_batch *batch, uin
 {
     struct load *load = batch->load;
     worker->batches_in_flight--;
+    /* That it came after its deadline was heard at the deadline. */
+    if (!load->is_concluded || batch->answer == ANSWER_BAD)
+        worker_hear_answer(worker, batch->answer, true, now_ns);
     for (size_t i = 0; i < batch->count; i++)
         load_take_page(worker, load, &load->pages[batch->first + i], now_ns);
     load->returned_count += batch->count;
@@ -181,6 +184,7 @@ uint64_t worker_load_due_ns(const struct worker *worker, const struct load *load
 
 void worker_loads_check_deadlines(struct worker *worker, uint64_t now_ns)
 {
+    bool is_late = false;
     list_for_each (link, &worker->loads) {
         struct load *load = LIST_ITEM(link, struct load, link);
         if (load->is_concluded || now_ns < worker_load_due_ns(worker, load))
@@ -193,7 +197,10 @@ void worker_loads_check_deadlines(struct worker *worker, uint64_t now_ns)
                     load->id, load->good_count, load->page_count);
         worker_load_conclude(worker, load);
         load_free_if_over(load);
+        is_late = true;
     }
+    if (is_late) /* one call that does not return makes all of them late */
+        worker_hear_answer(worker, ANSWER_BAD, true, now_ns);
 }
 
 void worker_load_stop(struct worker *worker, struct load *load)

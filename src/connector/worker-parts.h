@@ -26,6 +26,8 @@ void worker_report_transfer(struct worker *worker, uint64_t id, uint64_t block, 
 /* Until a thread has something to give back, which is then taken, or the deadline. */
 void worker_wait(struct worker *worker, uint64_t deadline_ns);
 
+void worker_hear_answer(struct worker *worker, enum answer answer, bool is_load, uint64_t now_ns);
+
 /* ---- worker-load.c ---- */
 void load_destroy(struct load *load); /* NULL is fine */
 void load_free_if_over(struct load *load);

@@ -172,6 +172,7 @@ void worker_save_take(struct worker *worker, const struct save_job *job, uint64_
         return;
     }
     worker->saves_in_flight--;
+    worker_hear_answer(worker, job->answer, false, now_ns);
     if (job->is_copied)
         request->copied_count--;
     else

@@ -124,6 +124,23 @@ static bool worker_is_idle(const struct worker *worker)
     return worker->saves_in_flight == 0 && worker->batches_in_flight == 0;
 }
 
+void worker_saves_cut(struct worker *worker)
+{
+    size_t position = 0;
+    for (struct transfer_request *request;
+         (request = map_next(&worker->requests, &position)) != NULL;)
+        transfer_request_cut(request, ++request->generation);
+}
+
+/* Once a call: what it says of the store. */
+void worker_hear_answer(struct worker *worker, enum answer answer, bool is_load, uint64_t now_ns)
+{
+    if (answer == ANSWER_GOOD)
+        watch_good(worker->config.watch, is_load);
+    if (answer == ANSWER_BAD)
+        watch_bad(worker->config.watch, is_load, now_ns);
+}
+
 enum tarn_status worker_drain(struct worker *worker, uint64_t deadline_ns)
 {
     const uint64_t now_ns = clock_now_ns();
@@ -139,10 +156,7 @@ enum tarn_status worker_drain(struct worker *worker, uint64_t deadline_ns)
     if (worker_is_idle(worker))
         return TARN_OK;
 
-    size_t position = 0;
-    for (struct transfer_request *request;
-         (request = map_next(&worker->requests, &position)) != NULL;)
-        transfer_request_cut(request, ++request->generation);
+    worker_saves_cut(worker);
     const uint64_t grace_ns = clock_now_ns() + DROP_GRACE_MS * NS_PER_MS;
     while (!worker_is_idle(worker) && clock_now_ns() < grace_ns)
         worker_wait(worker, grace_ns);

@@ -23,6 +23,7 @@
 #include "connector/leader.h"
 #include "connector/ring.h"
 #include "connector/transfer.h"
+#include "connector/watch.h"
 
 enum { WORKER_SCRATCH_MAX = 256 };
 
@@ -33,6 +34,7 @@ struct worker_config {
     const struct device *device;       /* */
     const uint32_t *namespaces;        /* in the store, one a group */
     struct wakeup *wakeup;
+    struct watch *watch;   /* hears what came of calls to the store */
     struct leader *leader; /* with one rank: hears what came of everything; else NULL */
     uint64_t identity;     /* see wire.h */
     uint32_t rank;
@@ -111,6 +113,9 @@ void worker_collect(struct worker *worker, uint64_t now_ns);
 
 /* Whether load_poll() or transfers() has something to give. */
 bool worker_has_news(const struct worker *worker);
+
+/* The store is down: what was handed to the save thread and not begun is dropped. */
+void worker_saves_cut(struct worker *worker);
 
 /* Stop loads, let saves end; past deadline_ns drop those that were not begun. Outcomes: AGAIN, a
  * transfer has not ended. */

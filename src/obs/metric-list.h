@@ -51,6 +51,9 @@
     X(PROBE_FAILED, COUNTER, "tarn_pool_probe_failures_total", "reason=\"error\"",                 \
       "Probes that failed or were late; they read as a miss")                                      \
     X(PROBE_LATE, COUNTER, "tarn_pool_probe_failures_total", "reason=\"deadline\"", "")            \
+    X(STORE_DOWN, GAUGE, "tarn_pool_store_down", "",                                               \
+      "1 while the pool is left alone because its calls fail or come too late")                    \
+    X(STORE_OUTAGES, COUNTER, "tarn_pool_store_outages_total", "", "How often that began")         \
     X(LOAD_PAGES, COUNTER, "tarn_pool_load_pages_total", "", "Pages loaded and verified")          \
     X(LOAD_BYTES, COUNTER, "tarn_pool_load_bytes_total", "", "Bytes loaded and verified")          \
     X(LOAD_FAILED_MISS, COUNTER, "tarn_pool_load_failures_total", "reason=\"miss\"",               \

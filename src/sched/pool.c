@@ -309,6 +309,17 @@ static void step_start_loads(struct sched *sched, struct tarn_bytes metadata)
             pool_let_go(sched, sched->step_members[i]);
 }
 
+/* Less than an eighth of the pages could be had for a request. */
+static bool pages_are_short(const struct sched *sched)
+{
+    struct kv_counts counts;
+    uint64_t all = 0;
+    kv_counts(sched->kv, &counts);
+    for (int state = 0; state < KV_PAGE_STATE_COUNT; state++)
+        all += counts.pages[state];
+    return UINT64_C(8) * ((uint64_t)counts.pages[KV_FREE] + counts.evictable) < all;
+}
+
 void pool_step(struct sched *sched)
 {
     if (!sched->options.ops)
@@ -322,6 +333,7 @@ void pool_step(struct sched *sched)
         .number = sched->step_number + 1,
         .requests = sched->step_requests,
         .request_count = sched->step_count,
+        .pages_short = pages_are_short(sched),
     };
     const enum tarn_status status =
         sched->options.ops->step(sched->options.connector, &step, &metadata);

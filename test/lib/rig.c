@@ -85,6 +85,7 @@ static int rigs_make(enum tarn_setting stage)
     rig_register_status = TARN_OK;
     options = (struct tarn_connector_options){
         .size = sizeof(options),
+        .lookup_deadline_ms = WAIT_MS, /* however loaded the machine is */
         .stage_through_host = (uint32_t)stage,
     };
     engine = (struct tarn_engine_desc){ .size = sizeof(engine),
