@@ -15,7 +15,11 @@ int main(int argc, char **argv)
     }
     if (guard_install() != TARN_OK)
         return 1;
-    const enum tarn_status status = serve_run(&options, tarn_connector_ops(TARN_ABI_VERSION), NULL);
+    struct serve_connector connector;
+    enum tarn_status status =
+        serve_connector_choose(&options, tarn_connector_ops(TARN_ABI_VERSION), &connector);
+    if (status == TARN_OK)
+        status = serve_run(&options, &connector, NULL);
     options_deinit(&options);
     return status == TARN_OK ? 0 : 1;
 }

@@ -46,6 +46,8 @@ static enum tarn_status serve(struct options *options)
     struct provision *provision = NULL;
     log_set_level((enum log_level)option_number(options, OPTION_LOG_LEVEL));
     stop_prepare();
+    struct serve_connector connector; /* before a master is started for one that will not have it */
+    TRY(serve_connector_choose(options, tarn_connector_ops(TARN_ABI_VERSION), &connector));
     enum tarn_status status = provision_open(options, environ, &provision);
     if (status == TARN_AGAIN)
         return TARN_OK; /* told to end before there was anything to serve */
@@ -54,7 +56,7 @@ static enum tarn_status serve(struct options *options)
                                        .entered = entered,
                                        .leaving = leaving };
     provision_apply(provision, options);
-    status = serve_run(options, tarn_connector_ops(TARN_ABI_VERSION), &hooks);
+    status = serve_run(options, &connector, &hooks);
     provision_close(provision);
     return status;
 }

@@ -29,8 +29,7 @@ struct server {
     bool has_entered;
     struct engine *engine;
     struct block pages;
-    const struct tarn_connector_ops *own_connector;
-    struct serve_connector connector;
+    const struct serve_connector *connector;
     struct serve_pool pool;
     struct sched *sched;
     struct wakeup news;
@@ -264,11 +263,10 @@ static enum tarn_status pool_entered(struct server *server)
  * minutes; clients are let in after it. Outcomes: AGAIN, told to stop. */
 static enum tarn_status server_start(struct server *server)
 {
-    TRY(serve_connector_choose(server->options, server->own_connector, &server->connector));
     TRY(model_name(server->options->model, server->model, sizeof(server->model)));
     TRY(listen_bind(option_text(server->options, OPTION_HOST),
                     (uint16_t)option_number(server->options, OPTION_PORT), &server->listen_fd));
-    TRY(serve_pool_prepare(server->options, &server->connector, &server->pool));
+    TRY(serve_pool_prepare(server->options, server->connector, &server->pool));
     TRY(model_start(server));
     const struct tarn_span memory = { .base = server->pages.base,
                                       .size_bytes = server->pages.size_bytes };
@@ -341,14 +339,13 @@ static void server_stop(struct server *server, bool hurry)
     engine_close(server->engine);
 }
 
-enum tarn_status serve_run(const struct options *options,
-                           const struct tarn_connector_ops *connector,
+enum tarn_status serve_run(const struct options *options, const struct serve_connector *connector,
                            const struct serve_hooks *hooks)
 {
     struct server server = {
         .options = options,
         .hooks = hooks,
-        .own_connector = connector,
+        .connector = connector,
         .listen_fd = -1,
         .news.fd = -1,
     };

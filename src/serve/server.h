@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "config/option.h"
+#include "serve/connector.h"
 
 /* What the caller has to do around the life of the pool; in the main thread. */
 struct serve_hooks {
@@ -25,12 +26,12 @@ struct serve_hooks {
  * is loaded ends the start: OK, as nothing failed. To be called once, from the main
  * thread, before other threads are started: it blocks these signals, and ignores SIGPIPE.
  *
- * `connector` NULL: there is no pool to be had. `hooks` NULL: none. OK: it served and stopped.
+ * `connector` is borrowed until the end. `hooks` NULL: none. OK: it served and stopped.
  * Failures are logged: INVALID (options that do not go together), IO (model, port), and what
  * engine_open() and the connector's open() return.
  */
 NODISCARD enum tarn_status serve_run(const struct options *options,
-                                     const struct tarn_connector_ops *connector,
+                                     const struct serve_connector *connector,
                                      const struct serve_hooks *hooks);
 
 #endif
