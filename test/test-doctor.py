@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 
 from lib.server import PROGRAM, FakeServer
 from lib.tap import Tap
@@ -29,7 +30,7 @@ def doctor(*arguments, port=0):
     """Exit status, and findings by check; a check's worst finding counts."""
     result = subprocess.run([PROGRAM, "doctor", "--json", "--port", str(port), *arguments],
                             capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
-    assert result.stderr == "", result.stderr
+    assert "tarn: " not in result.stderr, result.stderr  # Mooncake's library has its own to say
     answer = json.loads(result.stdout)
     assert answer["ok"] == (result.returncode == 0), result
     order = ("ok", "note", "warning", "failed")
@@ -136,6 +137,79 @@ def _():
 def _():
     failed(doctor("--connector-module", "/nowhere/x.so", "--connector-symbol", "f"), "connector",
            "/nowhere/x.so")
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]
+
+
+@tap.case("a distributed pool: library, device, and a master that is not there are named")
+def _():
+    port = free_port()
+    status, checks = doctor("--pool", f"mooncake://127.0.0.1:{port}")
+    assert status == 1 and checks["master"]["result"] == "failed", checks
+    assert f"127.0.0.1:{port} does not accept connections" in checks["master"]["text"]
+    assert checks["Mooncake"]["result"] == checks["libraries"]["result"] == "ok", checks
+    assert checks["device"]["text"] == "tcp" and "write and read" not in checks
+    # the same from a file, whose address file nobody has written
+    with place() as folder:
+        file = folder / "t.yaml"
+        file.write_text(f"pool:\n  master_server_address: file://{folder}/master.addr\n"
+                        "  protocol: rdma\n  device_name: none0\n")
+        status, checks = doctor("--config", str(file))
+        assert status == 1 and f"{folder}/master.addr" in checks["master"]["text"], checks
+        assert "rdma over none0" in checks["device"]["text"], checks
+
+
+@tap.case("a master that the server would start: its program and its ports are looked at")
+def _():
+    rpc, metrics = free_port(), free_port()
+    ports = ("--launch-master", "on", "--master-port", str(rpc), "--master-metrics-port", str(metrics))
+    status, checks = doctor(*ports)
+    assert status == 0 and checks["master"]["result"] == "ok", checks
+    assert checks["write and read"]["result"] == "note"
+    with socket.create_server(("0.0.0.0", rpc)):
+        failed(doctor(*ports), "master", f"--master-port: port {rpc} is taken")
+    failed(doctor(*ports, "--mooncake-master", "/nowhere/mm"), "master", "/nowhere/mm")
+    failed(doctor(*ports, "--master-server-address", "127.0.0.1:1"), "pool", "not both")
+
+
+@contextlib.contextmanager
+def running(*command, until):
+    """A part of `tarn` that runs until the block ends; `until` is in its log first."""
+    process = subprocess.Popen([PROGRAM, *command], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                               text=True, errors="replace")
+    try:
+        log = []
+        for line in process.stderr:
+            log.append(line)
+            if until in line:
+                break
+        else:
+            raise AssertionError(f"{command} ended: {log}")
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@tap.case("a real master: without memory a warning, with a donor pages go there and back")
+def _():
+    rpc, metrics = free_port(), free_port()
+    pool = ("--pool", f"mooncake://127.0.0.1:{rpc}")
+    with running("master", "--rpc-port", str(rpc), "--metrics-port", str(metrics), until="accepts"):
+        status, checks = doctor(*pool)
+        assert status == 0 and checks["master"]["result"] == "ok", checks
+        assert checks["local host"]["result"] == "note", checks
+        assert checks["write and read"]["result"] == "warning", checks
+        assert "there is no room" in checks["write and read"]["text"]
+        with running("donor", "--master", f"127.0.0.1:{rpc}", "--segment-size", "64MiB",
+                     "--metrics-port", str(metrics), until="lending"):
+            status, checks = doctor(*pool)
+            assert status == 0, checks
+            assert "equal byte for byte" in checks["write and read"]["text"], checks
 
 
 @tap.case("options come from flags, environment and file, and are refused as the server's")

@@ -12,6 +12,7 @@
 #include "cli/doctor-probe.h"
 #include "cli/doctor.h"
 #include "config/value.h"
+#include "obs/metric.h"
 #include "os/clock.h"
 #include "serve/connector.h"
 #include "serve/listen.h"
@@ -59,11 +60,16 @@ void doctor_check_port(struct doctor *doctor)
 }
 
 static void probe_say(struct doctor *doctor, enum tarn_status status,
-                      const struct probe_result *result, const char *where)
+                      const struct probe_result *result, bool was_full, const char *where)
 {
     char size[32];
     value_print_size(result->bytes, size, sizeof(size));
-    if (status == TARN_OK)
+    if (status != TARN_OK && was_full)
+        doctor_say(doctor, "write and read", DOCTOR_WARNING,
+                   "make it larger; to a distributed pool lend memory (tarn donor, "
+                   "--global-segment-size)",
+                   "nothing could be saved, there is no room in %s", where);
+    else if (status == TARN_OK)
         doctor_say(doctor, "write and read", DOCTOR_OK, NULL,
                    "%u blocks (%s) were saved in %.1f ms and loaded, equal byte for byte, in %.1f "
                    "ms, through %s",
@@ -87,10 +93,11 @@ void doctor_probe(struct doctor *doctor, const struct tarn_connector_ops *ops, c
         options.pool = pool;
         options.pool_size_bytes = POOL_BYTES_MIN;
     }
+    const int64_t full_before = metric_get(METRIC_SAVE_FAILED_FULL);
     doctor_log_catch(doctor);
     const enum tarn_status status = probe_connector(ops, &options, &result);
     doctor_log_release(doctor);
-    probe_say(doctor, status, &result, where);
+    probe_say(doctor, status, &result, metric_get(METRIC_SAVE_FAILED_FULL) > full_before, where);
 }
 
 /* A pool that is not there is not made: one beside it shows that it could be. */
@@ -161,8 +168,8 @@ void doctor_check_pool(struct doctor *doctor)
     }
     doctor_say(doctor, "connector", DOCTOR_OK, NULL, "%s%s", connector.table.name,
                connector.is_module ? ", from a module" : "");
-    if (connector.is_tarn)
+    if (connector.is_tarn && !doctor_check_distributed(doctor, &connector.table))
         local_check(doctor, &connector.table);
-    else
+    else if (!connector.is_tarn)
         doctor_probe(doctor, &connector.table, NULL, connector.table.name);
 }

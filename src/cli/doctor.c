@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "codec/json.h"
 #include "store/local/guard.h"
+#include "store/mooncake/environment.h"
 
 enum { OUTPUT_BYTES_MAX = 1 << 20 };
 
@@ -170,5 +171,6 @@ int doctor_command(int argc, char **argv)
         return fputs(usage, stdout) < 0 ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
     if (guard_install() != TARN_OK)
         return EXIT_STATUS_FAILED;
+    mooncake_environment_prepare((uint32_t)option_number(&options, OPTION_LOAD_DEADLINE));
     return doctor_report(&options, as_json);
 }

@@ -67,6 +67,10 @@ void doctor_check_model(struct doctor *doctor);
 void doctor_check_port(struct doctor *doctor);
 void doctor_check_pool(struct doctor *doctor);
 
+/* A pool of many hosts (doctor-mooncake.c). False: the options mean none, and a pool on this host
+ * is to be looked at. */
+bool doctor_check_distributed(struct doctor *doctor, const struct tarn_connector_ops *ops);
+
 /* Save and load through the connector on a pool (NULL: the options' own; size_bytes of one to be
  * made); `where` is what it is called. */
 void doctor_probe(struct doctor *doctor, const struct tarn_connector_ops *ops, const char *pool,
