@@ -9,7 +9,8 @@ import tempfile
 import time
 
 from lib.pool import image
-from lib.server import NEVER, PROGRAM, FakeServer, nothing_is_held, prompt_tokens_add_up, wait_for
+from lib.server import (NEVER, PROGRAM, SANITIZED, FakeServer, nothing_is_held,
+                        prompt_tokens_add_up, wait_for)
 from lib.tap import Tap
 
 tap = Tap()
@@ -134,7 +135,8 @@ def _():
             connection.close()
             started = time.monotonic()
             wait_for(lambda: nothing_is_held(second.metrics()), 30, "nothing is held")
-            assert time.monotonic() - started < 1.0 + 0.5, "more than 1 s (and what asking takes)"
+            bound_s = 10.0 if SANITIZED else 1.0
+            assert time.monotonic() - started < bound_s + 0.5, "too late (and what asking takes)"
             metrics = second.metrics()
             assert metrics['tarn_requests_total{outcome="cancelled"}'] == \
                 before['tarn_requests_total{outcome="cancelled"}'] + 1
