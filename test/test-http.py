@@ -125,7 +125,8 @@ def _():
             assert all(re.fullmatch(r"chatcmpl-[0-9a-f]{32}-\d+", id) for id in made), made
             made.append(server.complete("x", max_tokens=1)[1]["id"])
             assert re.fullmatch(r"cmpl-[0-9a-f]{32}-\d+", made[-1]), made
-            assert f"request {made[-1].rsplit('-', 1)[1]}: " in server.log
+            number = made[-1].rsplit("-", 1)[1]
+            wait_for(lambda: f"request {number}: " in server.log, 10, "its line in the log")
             parts = events(server.post(chat, user("x", max_tokens=3, stream=True)).body)
             assert len({part["id"] for part in parts}) == 1
             ids.update(made, [parts[0]["id"]])
@@ -470,7 +471,6 @@ def refused_start(*arguments, port=0, load_until=NEVER):
     server = FakeServer(*arguments, port=port, wait=False, load_until=load_until)
     try:
         assert server.process.wait(20) == 1, (arguments, server.log)
-        server.reader.join(5)
     finally:
         server.kill()
     return server.log
@@ -506,7 +506,6 @@ def _():
             other.listen()
             gate.touch()
             assert server.process.wait(20) == 1
-            server.reader.join(5)
             assert f"cannot have port {port} on 127.0.0.1: Address" in server.log, server.log
             assert "--port" in server.log, server.log
         finally:
@@ -524,7 +523,6 @@ def _():
                 server.signal(number)
                 assert server.process.wait(20) == 0, server.log
                 assert time.monotonic() - started < 5, "seconds for a moment's work"
-                server.reader.join(5)
                 assert "told to" in server.log and "stopped" in server.log, server.log
             finally:
                 server.kill()

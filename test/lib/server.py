@@ -12,7 +12,7 @@ import re
 import signal
 import socket
 import subprocess
-import threading
+import tempfile
 import time
 
 PROGRAM = os.environ.get("TARN_PROGRAM", "build/tarn")
@@ -58,28 +58,22 @@ class Server:
     def __init__(self, *arguments, command=None, env=None, port=0, start_seconds=120,
                  wait=True):
         self.command = command or [PROGRAM, "serve"]
-        self.lines = []
+        # A file, not a pipe: what the server wrote before it answered can be read at once.
+        self._log = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
             [*self.command, *arguments, "--port", str(port)], stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, env={**os.environ, **PATIENT, **(env or {})}, text=True, errors="replace")
-        self.reader = threading.Thread(target=self._read_log, daemon=True)
-        self.reader.start()
+            stderr=self._log, env={**os.environ, **PATIENT, **(env or {})})
         self.port = None
         if wait:
             wait_for(self._listens, start_seconds, "the server listens")
 
-    def _read_log(self):
-        for line in self.process.stderr:
-            self.lines.append(line.rstrip("\n"))
-
     def _listens(self):
-        for line in list(self.lines):
+        for line in self.lines:
             found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", line)
             if found:
                 self.port = int(found[1])
                 return True
         if self.process.poll() is not None:
-            self.reader.join(5)
             raise AssertionError(f"the server ended with {self.process.returncode}: {self.log}")
         return False
 
@@ -88,6 +82,11 @@ class Server:
 
     def __exit__(self, *_):
         self.kill()
+
+    @property
+    def lines(self):
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), size, 0).decode(errors="replace").split("\n")[:-1]
 
     @property
     def log(self):
@@ -150,14 +149,12 @@ class Server:
         """Stop it as an operator does; its exit status."""
         self.signal(signal.SIGTERM)
         self.process.wait(seconds)
-        self.reader.join(5)
         return self.process.returncode
 
     def kill(self):
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(30)
-        self.reader.join(5)
 
 
 class FakeServer(Server):
