@@ -29,8 +29,51 @@ static bool claim_at(struct pool_view *view, const struct page_class *page, uint
     return true;
 }
 
+/* A slot of a claimed chunk, which nobody else reserves for good: it has no ACTIVE word yet. */
+static bool first_reserve(struct pool_view *view, const struct page_class *page, uint32_t head,
+                          uint32_t *out_slot, uint64_t *out_ctl)
+{
+    const uint32_t first = head * view->geometry.frame_slots;
+    for (uint32_t slot = first; slot < first + page->pages; slot++) {
+        const uint64_t ctl = shm_load(&view->headers[slot].ctl);
+        const uint64_t reserved = ctl_make(PAGE_RESERVED, view->process, ctl_generation(ctl) + 1);
+        if (ctl_state(ctl) != PAGE_FREE || !shm_cas(&view->headers[slot].ctl, ctl, reserved))
+            continue;
+        *out_slot = slot;
+        *out_ctl = reserved;
+        return true;
+    }
+    return false;
+}
+
+/* Give a claimed chunk its memory, take a slot, and let others see it. */
+static enum tarn_status chunk_open(struct pool_view *view, const struct page_class *page,
+                                   uint32_t head, uint32_t *out_slot, uint64_t *out_ctl)
+{
+    const uint64_t claimed = frame_make(FRAME_CLAIMED, view->process, page->frames, page->units);
+    const uint64_t active = frame_make(FRAME_ACTIVE, 0, page->frames, page->units);
+    uint32_t slot;
+    uint64_t ctl;
+    enum tarn_status status =
+        view->env.populate(view->env.context, (uint64_t)head * POOL_FRAME_BYTES,
+                           (uint64_t)page->frames * POOL_FRAME_BYTES);
+    if (status == TARN_OK && !first_reserve(view, page, head, &slot, &ctl))
+        status = TARN_NO_SPACE; /* only in a damaged image */
+    if (status != TARN_OK) {
+        claim_undo(view, head, claimed);
+        return status;
+    }
+    if (!shm_cas(&view->frames[head], claimed, active)) {
+        space_free(view, slot, ctl);
+        return TARN_NO_SPACE; /* likewise */
+    }
+    *out_slot = slot;
+    *out_ctl = ctl;
+    return TARN_OK;
+}
+
 enum tarn_status frame_claim(struct pool_view *view, const struct page_class *page,
-                             uint32_t *out_head)
+                             uint32_t *out_head, uint32_t *out_slot, uint64_t *out_ctl)
 {
     const uint32_t frame_count = view->geometry.frame_count;
     uint32_t run = 0;
@@ -42,18 +85,7 @@ enum tarn_status frame_claim(struct pool_view *view, const struct page_class *pa
         run = 0;
         if (!claim_at(view, page, head))
             continue;
-        const uint64_t claimed =
-            frame_make(FRAME_CLAIMED, view->process, page->frames, page->units);
-        const enum tarn_status status =
-            view->env.populate(view->env.context, (uint64_t)head * POOL_FRAME_BYTES,
-                               (uint64_t)page->frames * POOL_FRAME_BYTES);
-        if (status != TARN_OK) {
-            claim_undo(view, head, claimed);
-            return status;
-        }
-        const uint64_t active = frame_make(FRAME_ACTIVE, 0, page->frames, page->units);
-        if (!shm_cas(&view->frames[head], claimed, active))
-            return TARN_NO_SPACE; /* only in a damaged image */
+        TRY(chunk_open(view, page, head, out_slot, out_ctl));
         *out_head = head;
         return TARN_OK;
     }

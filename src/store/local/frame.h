@@ -11,10 +11,11 @@
 
 #include "store/local/view.h"
 
-/* Make a chunk out of empty frames and give it memory. Outcomes: NO_SPACE (no run of empty frames,
- * or the file system is full). IO. */
+/* Make a chunk out of empty frames, give it memory, and reserve a slot in it before anybody else
+ * can: *out_ctl is its RESERVED word. *out_head is the chunk's first frame. Outcomes: NO_SPACE (no
+ * run of empty frames, or the file system is full). IO. */
 NODISCARD enum tarn_status frame_claim(struct pool_view *view, const struct page_class *page,
-                                       uint32_t *out_head);
+                                       uint32_t *out_head, uint32_t *out_slot, uint64_t *out_ctl);
 
 /* Empty one or more chunks of other classes, so that frame_claim() may find a run for this one.
  * Which: those whose sampled pages are the longest unused. False: nothing could be emptied now. */

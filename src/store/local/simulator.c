@@ -29,7 +29,8 @@ enum {
     DATA_BYTES = FRAMES_MAX * POOL_FRAME_BYTES,
     PAGE_BYTES_MAX = 12 << 10,
     KEYS_MAX = 24,
-    TEXTS = 10, /* more than there are entries */
+    ROOMY_KEYS = 12, /* fewer than frames: even with a chunk for each page there is room */
+    TEXTS = 10,      /* more than there are entries */
     LEASES = 3,
     LEASE_PAGES = 6,
     STEPS_MAX = 8000,       /* of a schedule */
@@ -287,7 +288,7 @@ static enum tarn_status env_write(void *context, uint64_t offset, const struct t
                                   uint32_t count)
 {
     (void)context;
-    if (sim.current && draw(50) == 0)
+    if (sim.current && !sim.out->is_roomy && draw(50) == 0)
         return TARN_IO;
     for (uint32_t i = 0; i < count; i++) {
         for (uint64_t done = 0; done < spans[i].size_bytes; done += POOL_UNIT_BYTES) {
@@ -306,7 +307,7 @@ static enum tarn_status env_populate(void *context, uint64_t offset, uint64_t si
     (void)context;
     simulator_step();
     ASSERT(offset + size_bytes <= (uint64_t)sim.geometry.frame_count * POOL_FRAME_BYTES);
-    return sim.current && draw(20) == 0 ? TARN_NO_SPACE : TARN_OK;
+    return sim.current && !sim.out->is_roomy && draw(20) == 0 ? TARN_NO_SPACE : TARN_OK;
 }
 
 static struct pool_env env_of(struct sim_process *process)
@@ -391,8 +392,11 @@ static void put_one(struct sim_thread *thread, uint32_t id, uint32_t text, uint3
     spans_cut(key, thread->bytes, spans);
     const struct page_io io = { key_name(id, key), spans, 2 };
     struct pool_view *view = &thread->process->view;
-    if (page_put(view, &io, view_tick(view), &was_present) == TARN_OK && !was_present)
+    const enum tarn_status status = page_put(view, &io, view_tick(view), &was_present);
+    if (status == TARN_OK && !was_present)
         sim.out->put_count++;
+    if (status != TARN_OK && sim.out->is_roomy)
+        violation("a put failed though there was room");
 }
 
 static void get_one(struct sim_thread *thread, uint32_t id, uint32_t text, uint32_t key)
@@ -442,18 +446,34 @@ static void lease_drop(struct sim_lease *lease)
     lease_release(taken);
 }
 
+/* Each thread has keys of its own: two that put one key at once would make two pages. */
+static void act_roomy(struct sim_thread *thread, uint32_t id)
+{
+    const struct sim_process *process = thread->process;
+    const uint32_t number =
+        (uint32_t)(process - sim.processes) * THREADS + (thread == &process->threads[1]);
+    const uint32_t key = number + draw(2) * PROCESSES_MAX * THREADS;
+    thread->call_steps = 0;
+    if (key < ROOMY_KEYS)
+        put_one(thread, id, 0, key);
+}
+
 static void act(struct sim_thread *thread)
 {
     struct sim_process *process = thread->process;
     char text_chars[16];
     uint32_t id;
-    const uint32_t text = draw(8) > 0 ? 0 : draw(TEXTS);
+    const uint32_t text = draw(8) > 0 || sim.out->is_roomy ? 0 : draw(TEXTS);
     const uint32_t key = draw(sim.key_count);
     (void)snprintf(text_chars, sizeof(text_chars), "tarn/text %u", text);
     thread->call_steps = 0;
     if (name_intern(&process->view, text_chars, &id) != TARN_OK)
         return;
     id_check(id, text);
+    if (sim.out->is_roomy) {
+        act_roomy(thread, id);
+        return;
+    }
     thread->call_steps = 0;
     const uint32_t choice = draw(16);
     const struct page_name name = key_name(id, key);
@@ -606,8 +626,24 @@ static enum tarn_status processes_tend(void)
     return TARN_OK;
 }
 
+/* One namespace that is there from the start: two that intern it at once would make two. */
+static enum tarn_status roomy_prepare(void)
+{
+    struct sim_process *process = &sim.processes[0];
+    uint32_t id;
+    TRY(view_start(process));
+    if (process_join(&process->view, 0) != TARN_OK ||
+        name_intern(&process->view, "tarn/text 0", &id) != TARN_OK)
+        violation("an empty image is of no use");
+    process_leave(&process->view);
+    process_bury(process);
+    return TARN_OK;
+}
+
 static enum tarn_status schedule_run(void)
 {
+    if (sim.out->is_roomy)
+        TRY(roomy_prepare());
     for (uint32_t p = 0; p < sim.process_count; p++)
         TRY(process_start(&sim.processes[p]));
     while (!sim.out->violation && sim.out->step_count < STEPS_MAX) {
@@ -725,6 +761,11 @@ static void world_choose(void)
     sim.key_count = 4 + draw(KEYS_MAX - 3);
     sim.size_kinds = 1 + draw(5);
     sim.now_ns = 1 + draw(UINT32_MAX);
+    if (!sim.out->is_roomy)
+        return;
+    sim.kill_one_in = 0;
+    sim.key_count = ROOMY_KEYS;
+    sim.size_kinds = 1;
 }
 
 enum tarn_status simulate(struct simulation *simulation)
@@ -737,13 +778,16 @@ enum tarn_status simulate(struct simulation *simulation)
     memset(sim.known_ids, 0, sizeof(sim.known_ids));
     memset(sim.image, 0, IMAGE_BYTES);
     memset(sim.data, 0, DATA_BYTES);
-    TRY(geometry_init(9 + draw(FRAMES_MAX - 8), FRAME_SLOTS, &sim.geometry));
+    const uint32_t frame_count = 9 + draw(FRAMES_MAX - 8);
+    TRY(geometry_init(simulation->is_roomy ? FRAMES_MAX : frame_count, FRAME_SLOTS, &sim.geometry));
     ASSERT(sim.geometry.data_offset <= IMAGE_BYTES);
     world_choose();
 #if defined(__SANITIZE_THREAD__)
     sim.scheduler_sanitizer = __tsan_get_current_fiber();
 #endif
     TRY(schedule_run());
+    if (simulation->is_roomy && metric_get(METRIC_POOL_EVICTED) != evicted_before)
+        violation("a page was evicted though there was room");
     if (!simulation->violation)
         TRY(last_process());
     simulation->eviction_count = (uint64_t)(metric_get(METRIC_POOL_EVICTED) - evicted_before);

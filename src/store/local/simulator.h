@@ -19,6 +19,7 @@ struct simulation {
     /* in */
     uint64_t seed;
     enum shm_mistake mistake; /* made throughout */
+    bool is_roomy; /* nobody dies, nothing fails, all pages fit: none may go, no put may fail */
     /* out */
     const char *violation; /* NULL: none */
     uint64_t step_count;

@@ -147,22 +147,24 @@ static void chunks_list(struct pool_view *view, struct space_class *class)
     }
 }
 
-/* Make a new chunk, out of empty frames or, while the class has next to none, of another's. */
-static bool chunk_make(struct pool_view *view, struct space_class *class)
+/* Make a new chunk, out of empty frames or, while the class has next to none, of another's. Its
+ * first slot is the maker's: others, who see the chunk at once, may fill all the rest of it. */
+static bool chunk_make(struct pool_view *view, struct space_class *class, uint32_t *out_slot,
+                       uint64_t *out_ctl)
 {
     if (view->claim_pause > 0 && class->chunk_count >= POOL_CHUNKS_MIN) {
         view->claim_pause--;
         return false;
     }
     uint32_t head;
-    enum tarn_status status = frame_claim(view, &class->page, &head);
+    enum tarn_status status = frame_claim(view, &class->page, &head, out_slot, out_ctl);
     if (status == TARN_NO_SPACE && class->chunk_count < POOL_CHUNKS_MIN) {
         chunks_list(view, class);
         for (uint32_t i = 0;
              i < DRAIN_TRIES && status == TARN_NO_SPACE && class->chunk_count < POOL_CHUNKS_MIN;
              i++) {
             if (frame_drain(view, &class->page))
-                status = frame_claim(view, &class->page, &head);
+                status = frame_claim(view, &class->page, &head, out_slot, out_ctl);
         }
     }
     if (status != TARN_OK) {
@@ -321,7 +323,7 @@ enum tarn_status space_reserve(struct pool_view *view, const struct page_class *
 {
     struct space_class *class = class_get(view, page);
     if (free_find(view, class, SCAN_STEPS, out_slot, out_ctl) ||
-        (chunk_make(view, class) && free_find(view, class, SCAN_STEPS, out_slot, out_ctl)) ||
+        chunk_make(view, class, out_slot, out_ctl) ||
         oldest_evict(view, class, out_slot, out_ctl) || any_find(view, class, out_slot, out_ctl))
         return TARN_OK;
     if (process_reclaim(view, RECLAIM_INTERVAL_NS) && any_find(view, class, out_slot, out_ctl))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Usage: test-simulate [--seed N [--mistake M]]; without arguments, the test suite. */
+/* Usage: test-simulate [[--roomy] --seed N [--mistake M]]; without arguments, the test suite. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -44,6 +44,23 @@ static void no_schedule_breaks_a_promise(void **state)
     assert_true(sum.kill_count > schedule_count);
     assert_true(sum.hit_count > schedule_count);
     assert_true(sum.eviction_count > schedule_count);
+}
+
+/* Several that fill an empty pool at once take each other's new chunks, and evict nothing. */
+static void nothing_goes_while_there_is_room(void **state)
+{
+    (void)state;
+    const uint64_t schedule_count = is_long() ? SCHEDULES_LONG : SCHEDULES_SHORT;
+    uint64_t hit_count = 0;
+    for (uint64_t seed = 1; seed <= schedule_count; seed++) {
+        struct simulation one = { .seed = seed, .is_roomy = true };
+        assert_int_equal(simulate(&one), TARN_OK);
+        if (one.violation)
+            fail_msg("seed %llu: %s (replay: test-simulate --roomy --seed %llu)",
+                     (unsigned long long)seed, one.violation, (unsigned long long)seed);
+        hit_count += one.hit_count;
+    }
+    assert_true(hit_count > 4 * schedule_count); /* pages found when all had ended */
 }
 
 /* Search from a seed near one that was seen to do it: the search goes on if the code has changed.
@@ -94,7 +111,12 @@ static void trusting_a_copy_without_a_last_look_is_caught(void **state)
 static int replay(int argc, char **argv)
 {
     struct simulation one = { 0 };
-    for (int i = 1; i + 1 < argc; i += 2) {
+    int first = 1;
+    if (strcmp(argv[first], "--roomy") == 0) {
+        one.is_roomy = true;
+        first++;
+    }
+    for (int i = first; i + 1 < argc; i += 2) {
         const unsigned long value = strtoul(argv[i + 1], NULL, 10);
         if (strcmp(argv[i], "--seed") == 0)
             one.seed = value;
@@ -116,6 +138,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_schedule_breaks_a_promise),
+        cmocka_unit_test(nothing_goes_while_there_is_room),
         cmocka_unit_test(committing_before_writing_is_caught),
         cmocka_unit_test(evicting_without_reading_pins_is_caught),
         cmocka_unit_test(liveness_by_pid_is_caught),
