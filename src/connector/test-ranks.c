@@ -32,6 +32,7 @@
 #include "store/local/pool.h"
 
 enum { RANKS = 4, T = 4, BLOCKS = 12, PROMPT = T * BLOCKS + 1, SLOTS = 64, BASE = 20 };
+enum { GROUPS = 2 };
 enum { KEY_BYTES = 2048, GROUP_A = 2 * KEY_BYTES, GROUP_B = 1024, MESSAGE_MAX = 64 << 10 };
 enum { CHILD_SECONDS = 60 }; /* whatever happens, a child is gone by then */
 
@@ -64,7 +65,7 @@ struct seen {
     bool is_right;         /* every good page's bytes, and every page's in the end */
     atomic_bool is_inside; /* its store is reading into pages */
     char error[200];
-    char spaces[2][480]; /* the namespaces of its pages; not the leader's */
+    char spaces[RANKS * GROUPS][480]; /* the namespaces it asks for; the leader those of all */
     size_t space_count;
 };
 
@@ -106,9 +107,9 @@ static struct store *real_of(struct store *store)
 
 static enum tarn_status shim_intern(struct store *store, const char *text, uint32_t *out_index)
 {
-    if (rank != 0)
-        (void)snprintf(seen[rank].spaces[seen[rank].space_count++], sizeof(seen[rank].spaces[0]),
-                       "%s", text);
+    CHECK(seen[rank].space_count < RANKS * GROUPS);
+    (void)snprintf(seen[rank].spaces[seen[rank].space_count++], sizeof(seen[rank].spaces[0]), "%s",
+                   text);
     return store_namespace(real_of(store), text, out_index);
 }
 
@@ -619,6 +620,35 @@ static void all_agree(uint64_t offered, uint64_t good)
     }
 }
 
+/* Whether every page of every rank is there: that a page was retired says only that nobody uses it
+ * any more. */
+static bool pool_is_full(void)
+{
+    const struct pool_options pool = { .path = path };
+    struct store *store;
+    bool is_full = seen[0].space_count == (size_t)RANKS * GROUPS;
+    if (pool_open(&pool, &store) != TARN_OK)
+        return false;
+    for (size_t i = 0; i < seen[0].space_count; i++) {
+        struct store_key keys[BLOCKS] = { { .depth = 0 } };
+        bool present[BLOCKS] = { false };
+        for (uint32_t block = 0; block < BLOCKS; block++) {
+            keys[block].digest = digests[block];
+            if (store_namespace(store, seen[0].spaces[i], &keys[block].namespace_index) != TARN_OK)
+                is_full = false;
+        }
+        if (store_exists(store, keys, BLOCKS, present) != TARN_OK)
+            is_full = false;
+        for (uint32_t block = 0; block < BLOCKS; block++) {
+            if (!present[block])
+                print_message("# block %u is not there: %s\n", block, seen[0].spaces[i]);
+            is_full = is_full && present[block];
+        }
+    }
+    store_close(store);
+    return is_full;
+}
+
 static int setup(void **state)
 {
     struct chain chain;
@@ -638,7 +668,11 @@ static int setup(void **state)
     /* The first engine finds nothing, and fills the pool. */
     if (!group_run((struct script){ .rank = -1, .deadline_ms = 5000 }) || seen[0].offered != 0)
         return -1;
-    return seen[0].saved_count == (size_t)BLOCKS * 2 ? 0 : -1;
+    for (int i = 0; i < RANKS; i++) {
+        if (seen[i].saved_count != (size_t)BLOCKS * GROUPS)
+            return -1;
+    }
+    return pool_is_full() ? 0 : -1;
 }
 
 static int teardown(void **state)
