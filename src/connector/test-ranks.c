@@ -712,7 +712,7 @@ static void page_lose(int of_rank, uint32_t group, uint64_t block)
 static void page_damage(int of_rank, uint32_t group, uint64_t block)
 {
     uint8_t page[GROUP_A];
-    struct stat stat;
+    struct stat stat = { 0 };
     const size_t page_bytes = group ? GROUP_B : GROUP_A;
     const int fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0 && fstat(fd, &stat) == 0);
