@@ -520,6 +520,7 @@ static enum tarn_status entries_make(struct rig *rig, uint64_t entry_count)
 {
     struct pool *pool = pool_behind(rig->store);
     uint8_t byte = 1;
+    pool->view.env.window = NULL;
     pool->view.env.write = write_nothing;
     pool->view.env.populate = populate_nothing;
     for (uint64_t first = 0; first < entry_count; first += PAGES) {

@@ -24,6 +24,29 @@ enum tarn_status memory_available(uint64_t *out_bytes)
     return status;
 }
 
+enum tarn_status memory_mapped_huge(const void *base, uint64_t *out_bytes)
+{
+    char line[PATH_MAX + 128];
+    FILE *file = fopen("/proc/self/smaps", "re");
+    if (!file)
+        return TARN_IO;
+    bool is_ours = false;
+    enum tarn_status status = TARN_MISS;
+    while (status == TARN_MISS && fgets(line, sizeof(line), file)) {
+        const char name[] = "ShmemPmdMapped:";
+        char *end = line;
+        const uintptr_t start = strtoull(line, &end, 16); /* "START-END ...", else "Name: ..." */
+        if (*end == '-') {
+            is_ours = start == (uintptr_t)base;
+        } else if (is_ours && strncmp(line, name, sizeof(name) - 1) == 0) {
+            *out_bytes = strtoull(line + sizeof(name) - 1, NULL, 10) * 1024;
+            status = TARN_OK;
+        }
+    }
+    (void)fclose(file);
+    return status;
+}
+
 /* A number from a one-line file; UINT64_MAX for "max", anything else, or no file. */
 static uint64_t number_read(const char *directory, const char *name)
 {

@@ -5,6 +5,10 @@
 
 #include "base/base.h"
 
+/* Bytes of the mapping that begins at `base` that this process has mapped by huge pages of shared
+ * memory (ShmemPmdMapped of /proc/self/smaps). Fails with IO, MISS (no such mapping). */
+NODISCARD enum tarn_status memory_mapped_huge(const void *base, uint64_t *out_bytes);
+
 /* MemAvailable of /proc/meminfo. Fails with IO. */
 NODISCARD enum tarn_status memory_available(uint64_t *out_bytes);
 

@@ -4,8 +4,8 @@
  *
  * A file is created without a name, filled, and linked in one step, so that nobody ever opens half
  * a pool. It is opened without following a link, its first block is copied to private memory and
- * checked there, and from then on only the copy counts. Metadata is mapped for writing, page data
- * never: pages are written with pwrite. Nothing of the mapping is inherited by a child.
+ * checked there, and from then on only the copy counts. Page data is mapped for reading where it is
+ * read; puts have a window of their own, or pwrite (near.h). No child inherits a mapping.
  */
 #ifndef STORE_LOCAL_FILE_H
 #define STORE_LOCAL_FILE_H
@@ -33,6 +33,7 @@ struct pool_file {
     struct pool_geometry geometry;
     void *metadata;
     void *data;
+    void *window;      /* page data again, for writing; NULL: written with pwrite alone */
     bool is_read_only; /* asked for, or the file may not be written */
     bool is_fresh;     /* this call created it: nothing in it needs to be judged */
 };

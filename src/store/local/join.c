@@ -32,6 +32,7 @@ void pools_abandon(void)
         /* Its addresses may be those of the child's own mapping soon. */
         guard_remove(pool->file.metadata);
         guard_remove(pool->file.data);
+        guard_remove(pool->file.window);
         file_abandon(&pool->file);
         list_remove(link);
     }
@@ -135,6 +136,8 @@ enum tarn_status pool_join(const struct pool_place *place, struct pool **out_poo
     pools_lock();
     list_push_back(&pools, &pool->link);
     pools_unlock();
+    if (file_is_in_memory(&pool->file))
+        warm_start(&pool->warm, &pool->view);
     *out_pool = pool;
     return TARN_OK;
 }
@@ -152,6 +155,7 @@ void pool_drop(struct pool *pool)
         pools_lock();
         list_remove(&pool->link);
         pools_unlock();
+        warm_stop(&pool->warm);
         process_leave(&pool->view);
         file_close(&pool->file);
     }

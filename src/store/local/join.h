@@ -9,6 +9,7 @@
 #define STORE_LOCAL_JOIN_H
 
 #include "store/local/file.h"
+#include "store/local/warm.h"
 
 enum { POOL_NAMES_MAX = 1024 }; /* namespaces that one store interns */
 
@@ -18,6 +19,7 @@ struct pool {
     _Atomic bool is_dead; /* in a child after fork: nothing of it may be touched */
     struct pool_file file;
     struct pool_view view;
+    struct warm warm;
     _Atomic uint64_t looked_ns;           /* when its link count was last looked at */
     _Atomic uint64_t ids[POOL_NAMES_MAX]; /* of the store's names: see names_resolve() */
 };

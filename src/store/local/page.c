@@ -5,11 +5,13 @@
 #include "codec/checksum.h"
 #include "obs/metric.h"
 #include "store/local/lease.h"
+#include "store/local/near.h"
 #include "store/local/space.h"
 
 enum {
-    PUT_PIECE_BYTES = 128 << 10, /* hashed and written while it is in the processor's cache */
-    GET_PIECE_BYTES = 32 << 10,  /* copied and hashed likewise */
+    PUT_PIECE_BYTES = 128 << 10,  /* hashed and written while it is in the processor's cache */
+    WINDOW_PIECE_BYTES = 4 << 10, /* hashed and copied: so small that both overlap */
+    COPY_PIECE_BYTES = 32 << 10,
     PIECE_SPANS = 64,
     QUARANTINES_MAX = 16, /* by one process in a minute: past it, its own memory is suspect */
 };
@@ -77,24 +79,37 @@ static uint32_t walk_next(struct span_walk *walk, struct tarn_span *pieces, uint
 
 /* ---- put ---- */
 
-/* Write the bytes of a reserved slot and work out their checksum. */
+static bool is_intact(const struct pool_view *view)
+{
+    return !view->env.is_intact || view->env.is_intact(view->env.context);
+}
+
+/* Write the bytes of a reserved slot, through the window or by the kernel, and work out their
+ * checksum. */
 static enum tarn_status bytes_write(struct pool_view *view, const struct page_io *io,
-                                    uint64_t offset, struct checksum_state *sum)
+                                    uint64_t offset, uint8_t *window, struct checksum_state *sum)
 {
     struct span_walk walk = { .io = io };
     struct tarn_span pieces[PIECE_SPANS];
+    const uint64_t piece_bytes = window ? WINDOW_PIECE_BYTES : PUT_PIECE_BYTES;
     for (;;) {
-        const uint32_t count = walk_next(&walk, pieces, PIECE_SPANS, PUT_PIECE_BYTES);
+        const uint32_t count = walk_next(&walk, pieces, PIECE_SPANS, piece_bytes);
         if (count == 0)
-            return TARN_OK;
+            break;
         uint64_t moved_bytes = 0;
         for (uint32_t i = 0; i < count; i++) {
             checksum_add(sum, pieces[i].base, pieces[i].size_bytes);
+            if (window)
+                shm_copy_in(window + moved_bytes, pieces[i].base, pieces[i].size_bytes);
             moved_bytes += pieces[i].size_bytes;
         }
-        TRY(view->env.write(view->env.context, offset, pieces, count));
+        if (window)
+            window += moved_bytes;
+        else
+            TRY(view->env.write(view->env.context, offset, pieces, count));
         offset += moved_bytes;
     }
+    return !window || is_intact(view) ? TARN_OK : TARN_IO; /* the guard's zeros may have taken it */
 }
 
 static void header_write(struct pool_header *header, const struct page_name *name, uint64_t place,
@@ -128,11 +143,13 @@ static enum tarn_status page_fill(struct pool_view *view, const struct page_io *
     struct pool_header *header = &view->headers[slot];
     struct checksum_state sum;
     uint64_t offset;
-    TRY(view_page_offset(view, slot, (uint32_t)(place >> 32), &offset));
+    const uint32_t length_bytes = (uint32_t)(place >> 32);
+    TRY(view_page_offset(view, slot, length_bytes, &offset));
+    uint8_t *window = near_write(view, offset, length_bytes, ctl_generation(reserved) > 1);
     seal_begin(&sum, &io->name);
     if (SHM_MAKES(SHM_MISTAKE_COMMIT_FIRST))
         TRY(page_commit(view, &io->name, slot, reserved));
-    TRY(bytes_write(view, io, offset, &sum));
+    TRY(bytes_write(view, io, offset, window, &sum));
     const struct checksum seal = seal_end(&sum, &io->name, place, reserved);
     shm_store(&header->checksum[0], seal.low);
     shm_store(&header->checksum[1], seal.high);
@@ -213,7 +230,7 @@ static enum tarn_status header_copy(const struct pool_view *view, struct page_co
 static bool is_still(const struct pool_view *view, const struct page_copy *copy)
 {
     shm_read_fence();
-    if (view->env.is_intact && !view->env.is_intact(view->env.context))
+    if (!is_intact(view))
         return false; /* what was copied may be the guard's zeros */
     return SHM_MAKES(SHM_MISTAKE_NO_LAST_LOOK) ||
            ctl_same_page(shm_load(&view->headers[copy->slot].ctl), copy->ctl);
@@ -229,7 +246,7 @@ static enum tarn_status bytes_read(const struct pool_view *view, const struct pa
     const uint8_t *source = view->data + copy->offset;
     if (view->verify)
         seal_begin(&sum, &io->name);
-    const uint64_t piece_bytes = view->verify ? GET_PIECE_BYTES : POOL_PAGE_BYTES_MAX;
+    const uint64_t piece_bytes = view->verify ? COPY_PIECE_BYTES : POOL_PAGE_BYTES_MAX;
     while (walk_next(&walk, &piece, 1, piece_bytes) > 0) {
         shm_copy_out(piece.base, source, piece.size_bytes);
         if (view->verify)
@@ -290,22 +307,6 @@ static enum tarn_status bytes_read_again(struct pool_view *view, const struct pa
     return status;
 }
 
-/* Have the frames of a page in this process's page table before copying: a fault each 64 KiB costs
- * more than the copy. */
-static void page_touch(struct pool_view *view, uint64_t offset, uint64_t size_bytes)
-{
-    const uint64_t last = (offset + size_bytes - 1) / POOL_FRAME_BYTES;
-    for (uint64_t frame = offset / POOL_FRAME_BYTES; frame <= last; frame++) {
-        const uint64_t bit = UINT64_C(1) << frame % 64;
-        _Atomic uint64_t *word = &view->touched[frame / 64];
-        if (atomic_load_explicit(word, memory_order_relaxed) & bit)
-            continue;
-        atomic_fetch_or(word, bit);
-        if (view->env.touch)
-            view->env.touch(view->env.context, frame * POOL_FRAME_BYTES, POOL_FRAME_BYTES);
-    }
-}
-
 enum tarn_status page_get(struct pool_view *view, const struct page_io *io)
 {
     struct page_copy copy;
@@ -313,7 +314,7 @@ enum tarn_status page_get(struct pool_view *view, const struct page_io *io)
     TRY(header_copy(view, &copy));
     if (copy.place >> 32 != spans_bytes(io))
         return TARN_MISS;
-    page_touch(view, copy.offset, copy.place >> 32);
+    near_read(view, copy.offset, copy.place >> 32);
     const enum tarn_status status = bytes_read(view, io, &copy);
     return status == TARN_CORRUPT ? bytes_read_again(view, io, &copy) : status;
 }

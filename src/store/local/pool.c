@@ -26,7 +26,6 @@ struct local_store {
     uint32_t user_count;  /* opens less closes */
     _Atomic bool is_dead; /* in a child after fork */
     struct pool_place place;
-    bool verify;
     pthread_mutex_t lock; /* guards the rest; never held while waiting for anything but memory */
     struct pool *pool;    /* NULL: lost, and not replaced */
     bool is_off;          /* the view was switched off, and that has been said */
@@ -74,14 +73,6 @@ static struct local_store *local(struct store *store)
     return (struct local_store *)(void *)store;
 }
 
-/* Checksums may be left out only for pages put since this boot, into memory. */
-static void verify_decide(const struct local_store *store, struct pool *pool)
-{
-    const bool may_trust =
-        file_is_in_memory(&pool->file) && shm_load(&pool->view.live->holds_foreign) == 0;
-    pool->view.verify = store->verify || !may_trust;
-}
-
 /* What /metrics says of the pool in use. */
 static void gauges_set(const struct pool *pool)
 {
@@ -103,9 +94,8 @@ static void pool_replace(struct local_store *store, uint64_t now_ns)
         return;
     store->reopen_ns = now_ns + REOPEN_INTERVAL_NS;
     struct pool *pool = NULL;
-    if (pool_join(&store->place, &pool) == TARN_OK && pool)
-        verify_decide(store, pool);
-    store->pool = pool;
+    if (pool_join(&store->place, &pool) == TARN_OK)
+        store->pool = pool;
     store->is_off = false;
 }
 
@@ -372,6 +362,8 @@ static enum tarn_status local_put(struct store *base, struct store_item *items, 
         items[i].was_present = false;
         items[i].status = item_put(store, pool, &items[i], stamp);
     }
+    if (atomic_load_explicit(&pool->view.has_opened, memory_order_relaxed))
+        warm_open(&pool->warm);
     gauges_set(pool);
     pool_drop(pool);
     return TARN_OK;
@@ -475,8 +467,7 @@ static struct local_store *store_find(const struct pool_place *place)
     return NULL;
 }
 
-static enum tarn_status store_create(const struct pool_place *place, bool verify,
-                                     struct local_store **out_store)
+static enum tarn_status store_create(const struct pool_place *place, struct local_store **out_store)
 {
     struct local_store *store = mem_alloc(1, sizeof(*store));
     if (!store)
@@ -488,8 +479,6 @@ static enum tarn_status store_create(const struct pool_place *place, bool verify
     }
     store->base.ops = &local_ops;
     store->place = *place;
-    store->verify = verify;
-    verify_decide(store, store->pool);
     (void)pthread_mutex_init(&store->lock, NULL);
     list_init(&store->link);
     list_push_back(&stores, &store->link);
@@ -514,7 +503,7 @@ enum tarn_status pool_open(const struct pool_options *options, struct store **ou
     (void)pthread_mutex_lock(&stores_lock);
     store = store_find(&place);
     if (!store)
-        status = store_create(&place, !options->verify_off, &store);
+        status = store_create(&place, &store);
     if (status == TARN_OK)
         store->user_count++;
     (void)pthread_mutex_unlock(&stores_lock);

@@ -17,7 +17,6 @@ struct pool_options {
     uint64_t size_bytes;     /* of a pool to create; 0: by the default rule, which is printed */
     uint32_t page_bytes_min; /* of a pool to create: smaller pages waste memory; 0: 16 KiB */
     bool is_read_only;       /* neither create nor write: read without leases */
-    bool verify_off;         /* do not check pages committed in this boot on tmpfs */
 };
 
 /*

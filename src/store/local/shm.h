@@ -114,4 +114,10 @@ static inline void shm_copy_out(void *target, const void *source, size_t size_by
 #endif
 }
 
+/* Copy page bytes into the mapping, of a page that is this process's own until it is committed. */
+static inline void shm_copy_in(void *target, const void *source, size_t size_bytes)
+{
+    shm_copy_out(target, source, size_bytes);
+}
+
 #endif

@@ -302,6 +302,14 @@ static enum tarn_status env_write(void *context, uint64_t offset, const struct t
     return TARN_OK;
 }
 
+static bool env_window_open(void *context, uint64_t offset, uint64_t size_bytes)
+{
+    (void)context;
+    simulator_step();
+    ASSERT(offset + size_bytes <= (uint64_t)sim.geometry.frame_count * POOL_FRAME_BYTES);
+    return draw(3) > 0;
+}
+
 static enum tarn_status env_populate(void *context, uint64_t offset, uint64_t size_bytes)
 {
     (void)context;
@@ -318,6 +326,8 @@ static struct pool_env env_of(struct sim_process *process)
         .process_release = env_process_release,
         .write = env_write,
         .populate = env_populate,
+        .window = sim.data,
+        .window_open = env_window_open,
         .context = process,
     };
 }

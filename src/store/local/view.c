@@ -22,7 +22,8 @@ static enum tarn_status view_allocate(struct pool_view *view)
     view->pin_counts = mem_alloc(view->geometry.slot_count, sizeof(*view->pin_counts));
     view->chunk_memory = mem_alloc((size_t)frame_count * VIEW_CLASSES, sizeof(uint32_t));
     view->touched = mem_alloc(frame_count / 64 + 1, sizeof(*view->touched));
-    if (!view->pin_counts || !view->chunk_memory || !view->touched)
+    view->opened = mem_alloc(frame_count / 64 + 1, sizeof(*view->opened));
+    if (!view->pin_counts || !view->chunk_memory || !view->touched || !view->opened)
         return TARN_NO_MEMORY;
     for (uint32_t i = 0; i < VIEW_CLASSES; i++)
         view->classes[i].chunks = view->chunk_memory + (size_t)i * frame_count;
@@ -59,6 +60,7 @@ void view_deinit(struct pool_view *view)
     mem_free(view->pin_counts);
     mem_free(view->chunk_memory);
     mem_free(view->touched);
+    mem_free(view->opened);
     mem_free(view->lease_memory);
     view_lock_deinit(&view->lease_lock);
     view_lock_deinit(&view->put_lock);

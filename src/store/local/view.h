@@ -75,9 +75,13 @@ struct pool_env {
                               uint32_t count);
     /* Give [offset, offset + size) of page data its memory. IO, NO_SPACE. */
     enum tarn_status (*populate)(void *context, uint64_t offset, uint64_t size_bytes);
+    /* Page data, mapped for writing; NULL: it is written through write() alone. Bytes of a frame
+     * may be written there once window_open() said true for it: no fault can fail then. */
+    uint8_t *window;
+    bool (*window_open)(void *context, uint64_t offset, uint64_t size_bytes);
     /* Page data at [offset, offset + size) is about to be read. NULL: nothing to do. */
     void (*touch)(void *context, uint64_t offset, uint64_t size_bytes);
-    /* Whether the image is still there, after reading it. NULL: always. */
+    /* Whether the image is still there, after reading or writing it. NULL: always. */
     bool (*is_intact)(void *context);
     void *context;
 };
@@ -120,9 +124,11 @@ struct pool_view {
 
     struct pool_env env;
     uint32_t process;             /* own slot or VIEW_NO_PROCESS */
-    bool verify;                  /* checksums on get */
+    bool verify;                  /* checksums on get; off in benches alone */
     _Atomic uint32_t owner_count; /* calls under way that may own words of the image */
-    _Atomic uint64_t *touched;    /* a bit a frame that this process has read from */
+    _Atomic uint64_t *touched;    /* a bit a frame that this process has read from: near.h */
+    _Atomic uint64_t *opened;     /* likewise: that it may write to in the window */
+    _Atomic bool has_opened;      /* any of them */
 
     struct view_lock lease_lock; /* guards the next five */
     uint16_t *pin_counts;        /* leases of this process on each slot; 0: its bit is clear */
