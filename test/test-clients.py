@@ -152,4 +152,39 @@ def _():
         assert loaded_pages(one, two) > 0
 
 
+@tap.case("a client that hangs up while its prompt is loaded from the pool frees its request within 1 s")
+def _():
+    room = ["--ctx", "1024", "--kv-size", "260MiB"]
+    heads = [f"{number} " * 470 for number in range(4)]  # 29 pages of 2 MiB: a moment's load
+    caught = 0
+
+    def held_nothing(server):
+        wait_for(lambda: nothing_is_held(server.metrics()), 30, "nothing is held")
+    with Place(size="300MiB") as place, place.fake_server(*room, page_bytes=2 << 20) as first, \
+            place.fake_server(*room, page_bytes=2 << 20, token_us=5000) as second:
+        for head in heads:
+            first.complete(head, max_tokens=1)
+            held_nothing(first)
+        for head in heads:
+            before = second.metrics()
+            connection = second.begin("/v1/completions", {"prompt": head + "x", "max_tokens": 50})
+            wait_for(lambda: second.metrics()["tarn_pool_lookups_total"] >
+                     before["tarn_pool_lookups_total"], 10, "it has asked the pool")
+            connection.close()
+            started = time.monotonic()
+            held_nothing(second)
+            bound_s = 10.0 if SANITIZED else 1.0
+            assert time.monotonic() - started < bound_s + 0.5, "too late (and what asking takes)"
+            metrics = second.metrics()
+            assert metrics['tarn_requests_total{outcome="cancelled"}'] == \
+                before['tarn_requests_total{outcome="cancelled"}'] + 1
+            line = [line for line in second.lines if "request " in line][-1]
+            caught += "computed 0, first token none" in line and "cancelled" in line
+        assert caught > 0, second.log  # others were loaded already when the client went
+        _, answer = second.complete(heads[0] + "x", max_tokens=1)
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 29 * 32, second.log
+        held_nothing(second)
+        assert image(place.pool)["pinned"] == 0
+
+
 tap.done()

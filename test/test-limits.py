@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Pools that cannot be had, that are too small, or that go away: said clearly, and answered rightly
-all the same. Over the engine double, whose pages may be of any size."""
+all the same; and what `tarn pool` says of them. Over the engine double, whose pages may be of any
+size."""
 import os
 import pathlib
+import subprocess
+import time
 
 from lib.pool import Place, fake_answer
-from lib.server import FAKE, NEVER, Server, nothing_is_held, wait_for
+from lib.server import (FAKE, NEVER, PROGRAM, FakeServer, Server, nothing_is_held,
+                        prompt_tokens_add_up, wait_for)
 from lib.tap import Tap
 
 tap = Tap()
@@ -23,6 +27,10 @@ def answers_rightly(server, prompt, token_count=8):
     said, answer = server.complete(prompt, max_tokens=token_count)
     assert said == fake_answer(prompt, token_count), (said, server.log)
     return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def settled(server):
+    wait_for(lambda: nothing_is_held(server.metrics()), 30, "its saves end")
 
 
 def confined(*arguments, setup, page_bytes=0, load_until="", **named):
@@ -55,14 +63,15 @@ def _():
                 str(folder), "Read-only file system", "--pool none")
 
 
-@tap.case("a directory that cannot be written: without the default pool the server runs, and says "
-          "so once")
+@tap.case("a default pool that cannot be had: the server runs without, says so once, and the gauge "
+          "is set")
 def _():
-    with confined(setup="mount -t tmpfs -o ro tmpfs /dev/shm") as server:
-        assert server.metrics()["tarn_pool_inert"] == 1
-        assert server.log.count("nothing is shared") == 1, server.log
-        answers_rightly(server, text(300, "alone"))
-        assert server.get("/health").status == 200
+    for setup in ("mount -t tmpfs -o ro tmpfs /dev/shm", "mount -t tmpfs -o size=16m tmpfs /dev/shm"):
+        with confined(setup=setup) as server:
+            assert server.metrics()["tarn_pool_inert"] == 1
+            assert server.log.count("nothing is shared") == 1, server.log
+            answers_rightly(server, text(300, "alone"))
+            assert server.get("/health").status == 200
 
 
 @tap.case("random bytes where the default pool should be: the server runs without, and leaves them")
@@ -78,6 +87,25 @@ def _():
         inside = pathlib.Path(f"/proc/{server.process.pid}/root{DEFAULT}")
         content = (inside / "default.v1.pool").read_bytes()
         assert len(content) == 100000 and not content.startswith(b"TARNPOOL")
+
+
+@tap.case("a file that is no pool, or one of another version: a named pool refuses the start and "
+          "leaves it as it was")
+def _():
+    with Place(size="64MiB") as place:
+        with place.fake_server() as server:
+            assert server.stop() == 0
+        pool = bytearray(place.pool.read_bytes())
+        pool[8] += 1  # the version stands behind the magic
+        for content in (bytes(pool), os.urandom(1 << 20), b"", b"not a pool\n"):
+            place.pool.write_bytes(content)
+            refused(place.fake_server(wait=False, load_until=NEVER), str(place.pool), "--pool none")
+            assert place.pool.read_bytes() == content
+        refused(FakeServer(pool="/nowhere/at/all/p.pool", wait=False, load_until=NEVER),
+                "/nowhere/at/all")
+        place.pool.unlink()
+        refused(FakeServer(pool=f"{place.pool},size=1024", wait=False, load_until=NEVER),
+                "below the least size")
 
 
 @tap.case("a file system too small for the least pool: a named pool refuses the start")
@@ -101,7 +129,7 @@ def _():
                       setup=f"mount -t tmpfs -o size=80m,mode=0700 tmpfs {folder}") as server:
             for number in range(12):  # 11 pages each
                 answers_rightly(server, text(32 * 11, f"prompt {number}"))
-                wait_for(lambda: nothing_is_held(server.metrics()), 30, "its saves end")
+                settled(server)
             metrics = server.metrics()
             assert 0 < metrics["tarn_pool_used_bytes"] <= 80 * MIB, metrics
             assert metrics["tarn_pool_evicted_pages_total"] + \
@@ -121,7 +149,7 @@ def _():
             for server in (one, two):
                 answers_rightly(server, prompt)
                 answers_rightly(server, text(32 * 60, "another"))  # drives it from the device
-                wait_for(lambda: nothing_is_held(server.metrics()), 30, "its saves end")
+                settled(server)
         for server in (one, two):
             metrics = server.metrics()
             assert metrics['tarn_requests_total{outcome="ok"}'] == 6
@@ -137,7 +165,7 @@ def _():
                               page_bytes=32 * MIB) as one:
         for _ in range(2):
             answers_rightly(one, text(100, "large"))
-        wait_for(lambda: nothing_is_held(one.metrics()), 30, "its saves end")
+        settled(one)
         metrics = one.metrics()
         assert metrics["tarn_pool_save_pages_total"] == 0, metrics
         assert metrics['tarn_pool_save_failures_total{reason="full"}'] > 0, metrics
@@ -152,11 +180,13 @@ def _():
             server, other = ((one, two), (two, one))[number % 2]
             prompt = text(32 * 12 + 5, f"prompt {number}")
             answers_rightly(server, prompt)
-            wait_for(lambda: nothing_is_held(server.metrics()), 30, "its saves end")
+            settled(server)
             # What came last is there, however full the pool is.
             assert answers_rightly(other, prompt) == 32 * 12, number
         evicted = [server.metrics()["tarn_pool_evicted_pages_total"] for server in (one, two)]
         assert sum(evicted) > 200, evicted
+        for server in (one, two):
+            prompt_tokens_add_up(server.metrics())
         assert os.stat(place.pool).st_blocks * 512 <= 100 * MIB
 
 
@@ -165,14 +195,14 @@ def _():
     with Place(size="64MiB") as place, place.fake_server() as one, place.fake_server() as two:
         prompt = text(500, "before")
         answers_rightly(one, prompt)
-        wait_for(lambda: nothing_is_held(one.metrics()), 30, "its saves end")
+        settled(one)
         place.pool.unlink()
         tries = iter(range(10000))
 
         def has_met():
             prompt = text(500, f"try {next(tries)}")
             answers_rightly(one, prompt)
-            wait_for(lambda: nothing_is_held(one.metrics()), 30, "its saves end")
+            settled(one)
             return place.pool.exists() and answers_rightly(two, prompt) > 0
         wait_for(has_met, 60, "they share a pool again")
         for server in (one, two):
@@ -183,11 +213,60 @@ def _():
 def _():
     with Place(size="64MiB") as place, place.fake_server() as one, place.fake_server() as two:
         answers_rightly(one, text(500, "before"))
-        wait_for(lambda: nothing_is_held(one.metrics()), 30, "its saves end")
+        settled(one)
         old = place.pool.stat().st_ino
         place.pool.unlink()
         wait_for(lambda: "was removed" in one.log and "was removed" in two.log, 30, "both notice")
         wait_for(lambda: place.pool.exists() and place.pool.stat().st_ino != old, 30, "a new pool")
+
+
+@tap.case("a pool file that is cut short under its servers ends none of them")
+def _():
+    with Place(size="64MiB") as place, place.fake_server() as one, place.fake_server() as two:
+        prompt = "cut " * 100
+        answers_rightly(one, prompt)
+        settled(one)
+        assert answers_rightly(two, prompt) == 384
+        os.truncate(place.pool, 0)
+        for turn in range(5):
+            for server in (one, two):
+                answers_rightly(server, text(300, f"turn {turn}"))
+                answers_rightly(server, prompt)
+        for server in (one, two):
+            wait_for(lambda s=server: answers_rightly(s, text(200, str(time.monotonic()))) >= 0 and
+                     s.metrics()["tarn_pool_inert"] == 1, 30, "it leaves the pool")
+            wait_for(lambda s=server: "cut short" in s.log, 10, "it says why")
+            settled(server)
+            assert server.stop() == 0
+
+
+@tap.case("tarn pool stat and ls tell what servers have put, while they run and after a kill")
+def _():
+    def tarn_pool(what, *arguments):
+        return subprocess.run([PROGRAM, "pool", what, place.pool, *arguments], capture_output=True,
+                              text=True, timeout=60)
+    with Place(size="64MiB") as place:
+        result = tarn_pool("stat")
+        assert result.returncode == 1 and f"there is no pool at {place.pool}" in result.stderr, \
+            result
+        with place.fake_server() as server:
+            answers_rightly(server, text(250, "stat"))
+            settled(server)
+            result = tarn_pool("stat", "--verify")
+            assert result.returncode == 0 and "verdict     valid" in result.stdout, result
+            assert "processes   1 of 64: pid " in result.stdout, result
+            assert "failed their checksum" in result.stdout
+            server.process.kill()
+            server.process.wait()
+        result = tarn_pool("stat")
+        assert result.returncode == 0 and "processes   0 of 64" in result.stdout, result
+        result = tarn_pool("ls")
+        assert result.returncode == 0 and result.stdout.count("tarn/") == 1, result
+        assert tarn_pool("stat", "more").returncode == 2
+        with open(place.pool, "r+b") as file:
+            file.write(b"nonsense")
+        result = tarn_pool("stat")
+        assert result.returncode == 1 and "it is no Tarn pool" in result.stderr, result
 
 
 tap.done()
