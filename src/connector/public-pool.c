@@ -5,17 +5,40 @@
 
 #include "base/alloc.h"
 #include "connector/abi.h"
+#include "connector/pool-copy.h"
 #include "key/namespace.h"
 #include "store/local/pool.h"
+#include "store/mooncake/mooncake.h"
 
 struct tarn_pool {
     struct store *store;
-    pid_t process; /* after fork() the handle is dead */
+    struct pool_copy copy;
+    bool is_read_only; /* where the store itself does not know */
+    pid_t process;     /* after fork() the handle is dead */
 };
 
 static bool pool_is_usable(const struct tarn_pool *pool)
 {
     return pool && pool->process == getpid();
+}
+
+/* A pool over many hosts, or one of this host. */
+static enum tarn_status pool_store_open(const struct tarn_pool_options *options, bool is_read_only,
+                                        struct store **out_store)
+{
+    struct mooncake_options distributed;
+    const struct pool_options local = {
+        .path = options->path,
+        .size_bytes = options->size_bytes,
+        .is_read_only = is_read_only,
+    };
+    if (!mooncake_pool_is(options->path))
+        return pool_open(&local, out_store);
+    TRY(mooncake_options_read(options->path, &distributed));
+    distributed.is_consumer = is_read_only;
+    if (is_read_only)
+        distributed.global_segment_bytes = 0;
+    return mooncake_open(&distributed, out_store);
 }
 
 enum tarn_status tarn_pool_open(const struct tarn_pool_options *options,
@@ -26,19 +49,16 @@ enum tarn_status tarn_pool_open(const struct tarn_pool_options *options,
     TRY(abi_copy(&known, sizeof(known), options ? options : &defaults));
     if (known.flags & ~(uint32_t)TARN_POOL_READ_ONLY)
         return TARN_UNSUPPORTED;
-    const struct pool_options pool_options = {
-        .path = known.path,
-        .size_bytes = known.size_bytes,
-        .is_read_only = (known.flags & TARN_POOL_READ_ONLY) != 0,
-    };
     struct tarn_pool *pool = mem_alloc(1, sizeof(*pool));
     if (!pool)
         return TARN_NO_MEMORY;
-    const enum tarn_status status = pool_open(&pool_options, &pool->store);
+    pool->is_read_only = (known.flags & TARN_POOL_READ_ONLY) != 0;
+    const enum tarn_status status = pool_store_open(&known, pool->is_read_only, &pool->store);
     if (status != TARN_OK) {
         mem_free(pool);
         return status;
     }
+    pool_copy_init(&pool->copy);
     pool->process = getpid();
     *out_pool = pool;
     return TARN_OK;
@@ -48,6 +68,7 @@ void tarn_pool_close(struct tarn_pool *pool)
 {
     if (!pool)
         return;
+    pool_copy_deinit(&pool->copy, pool->store);
     store_close(pool->store);
     mem_free(pool);
 }
@@ -131,6 +152,8 @@ enum tarn_status tarn_pool_get(struct tarn_pool *pool, uint32_t namespace_index,
         .span_count = (uint32_t)span_count,
         .status = TARN_IO,
     };
+    if (store_traits(pool->store)->must_register)
+        return pool_copy_get(&pool->copy, pool->store, &item);
     TRY(store_get(pool->store, &item, 1));
     return item.status;
 }
@@ -147,6 +170,9 @@ enum tarn_status tarn_pool_put(struct tarn_pool *pool, uint32_t namespace_index,
         .span_count = (uint32_t)span_count,
         .status = TARN_IO,
     };
+    if (store_traits(pool->store)->must_register)
+        return pool->is_read_only ? TARN_UNSUPPORTED
+                                  : pool_copy_put(&pool->copy, pool->store, &item);
     TRY(store_put(pool->store, &item, 1));
     return item.status;
 }
