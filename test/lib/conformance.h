@@ -15,6 +15,6 @@ struct conformance {
 };
 
 /* Returns the number of cases that failed. The store is closed at the end. */
-int conformance_run(const struct conformance *subject);
+int conformance_run(const struct conformance *conformance);
 
 #endif

@@ -113,7 +113,7 @@ void batch_add_key(struct batch *batch, const char *space, const struct store_ke
     char *text = batch->key_texts[batch->count];
     const size_t space_bytes = strlen(space);
     ASSERT(batch->count < BATCH_OBJECTS_MAX && space_bytes <= STORE_NAMESPACE_BYTES_MAX);
-    memcpy(text, space, space_bytes);
+    memcpy(text, space, space_bytes); /* NOLINT(bugprone-not-null-terminated-result): it goes on */
     text[space_bytes] = '/';
     digest_to_hex(&key->digest, text + space_bytes + 1);
     batch->keys[batch->count++] = text;

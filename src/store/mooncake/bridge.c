@@ -310,7 +310,8 @@ static int setup_call(const struct handle *handle, PyObject *arguments, const ch
     return number;
 }
 
-/* NOLINTNEXTLINE(readability-function-size): as Mooncake has it */
+/* NOLINTBEGIN(readability-function-size): as Mooncake has them */
+
 int mooncake_store_setup_tenant(void *store, const char *local_hostname,
                                 const char *metadata_server, uint64_t global_segment_size,
                                 uint64_t local_buffer_size, const char *protocol,
@@ -326,7 +327,6 @@ int mooncake_store_setup_tenant(void *store, const char *local_hostname,
     return result;
 }
 
-/* NOLINTNEXTLINE(readability-function-size): as Mooncake has it */
 int mooncake_store_setup(void *store, const char *local_hostname, const char *metadata_server,
                          uint64_t global_segment_size, uint64_t local_buffer_size,
                          const char *protocol, const char *device_name,
@@ -336,6 +336,8 @@ int mooncake_store_setup(void *store, const char *local_hostname, const char *me
                                        local_buffer_size, protocol, device_name,
                                        master_server_address, NULL);
 }
+
+/* NOLINTEND(readability-function-size) */
 
 /* One of the methods that take numbers alone and return one. */
 static int64_t method_call(void *store, const char *method, const char *format,
@@ -453,14 +455,26 @@ static PyObject *list_of_buffers(void **buffers, size_t count)
     return list;
 }
 
-/* A list of lists, of buffers or (buffers NULL) of sizes. */
-static PyObject *list_of_lists(void **buffers, const size_t *sizes, const size_t *counts,
-                               size_t count)
+/* A list of lists: counts[i] of the buffers are those of object i. */
+static PyObject *lists_of_buffers(void **buffers, const size_t *counts, size_t count)
 {
     PyObject *list = PyList_New((Py_ssize_t)count);
     for (size_t i = 0, at = 0; list && i < count; at += counts[i++]) {
-        PyObject *inner = buffers ? list_of_buffers(buffers + at, counts[i])
-                                  : list_of_sizes(sizes + at, counts[i]);
+        PyObject *inner = list_of_buffers(buffers + at, counts[i]);
+        if (!inner)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, (Py_ssize_t)i, inner);
+    }
+    return list;
+}
+
+/* The same of sizes. */
+static PyObject *lists_of_sizes(const size_t *sizes, const size_t *counts, size_t count)
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0, at = 0; list && i < count; at += counts[i++]) {
+        PyObject *inner = list_of_sizes(sizes + at, counts[i]);
         if (!inner)
             Py_CLEAR(list);
         else
@@ -514,6 +528,8 @@ static int lists_call_int(PyObject *method, PyObject *lists[3], size_t list_coun
     return status;
 }
 
+/* NOLINTBEGIN(readability-function-size): as Mooncake has them */
+
 int mooncake_store_batch_is_exist(void *store, const char **keys, size_t count, int *results)
 {
     const struct handle *handle = store;
@@ -556,8 +572,8 @@ int mooncake_store_batch_put_from_multi_buffers(void *store, const char **keys, 
 {
     const struct handle *handle = store;
     const PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *lists[3] = { list_of_keys(keys, count), list_of_lists(buffers, NULL, counts, count),
-                           list_of_lists(NULL, sizes, counts, count) };
+    PyObject *lists[3] = { list_of_keys(keys, count), lists_of_buffers(buffers, counts, count),
+                           lists_of_sizes(sizes, counts, count) };
     (void)config;
     const int status = lists_call_int(handle->put_multi, lists, 3, count, results);
     PyGILState_Release(state);
@@ -570,9 +586,11 @@ int mooncake_store_batch_get_into_multi_buffers(void *store, const char **keys, 
 {
     const struct handle *handle = store;
     const PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *lists[3] = { list_of_keys(keys, count), list_of_lists(buffers, NULL, counts, count),
-                           list_of_lists(NULL, sizes, counts, count) };
+    PyObject *lists[3] = { list_of_keys(keys, count), lists_of_buffers(buffers, counts, count),
+                           lists_of_sizes(sizes, counts, count) };
     const int status = lists_call(handle->get_multi, lists, 3, count, results);
     PyGILState_Release(state);
     return status;
 }
+
+/* NOLINTEND(readability-function-size) */

@@ -45,7 +45,14 @@ static enum tarn_status functions_find(struct provider *provider)
     return TARN_OK;
 }
 
-/* Whether it could be loaded; if not, dlerror() has the reason. */
+/* Why the last library_load() of this thread failed. */
+static const char *load_failure(void)
+{
+    const char *reason = dlerror(); /* NOLINT(concurrency-mt-unsafe): glibc keeps it by thread */
+    return reason ? reason : "no reason is known";
+}
+
+/* Whether it could be loaded. */
 static bool library_load(struct provider *provider, const char *path)
 {
     (void)snprintf(provider->path, sizeof(provider->path), "%s", path);
@@ -81,7 +88,7 @@ static enum tarn_status bridge_open(struct provider *provider, const char *wheel
         log_error("mooncake: there is no %s (a build of Mooncake's C library), and the bridge to "
                   "Mooncake's Python package cannot be loaded: %s. Set MOONCAKE_STORE_LIBRARY to "
                   "the library, or build Tarn where the Debian package python3-dev is installed",
-                  LIBRARY_NAME, dlerror());
+                  LIBRARY_NAME, load_failure());
         return TARN_UNSUPPORTED;
     }
     TRY(functions_find(provider));
@@ -99,7 +106,7 @@ enum tarn_status provider_open(const char *library, const char *wheel,
                             : getenv("MOONCAKE_STORE_LIBRARY"); /* NOLINT(concurrency-mt-unsafe) */
     if (named && named[0]) {
         if (!library_load(&provider, named)) {
-            log_error("mooncake: the library %s cannot be loaded: %s", named, dlerror());
+            log_error("mooncake: the library %s cannot be loaded: %s", named, load_failure());
             return TARN_UNSUPPORTED;
         }
         TRY(functions_find(&provider));
