@@ -330,6 +330,11 @@ enum tarn_status client_open(const struct mooncake_options *options, struct clie
 {
     struct client *client = out_client;
     *client = (struct client){ .handle = NULL };
+    if (options->client != MOONCAKE_EMBEDDED) {
+        log_error("mooncake: client is standalone, which this version of Tarn does not offer: "
+                  "leave it out, or set it to embedded");
+        return TARN_UNSUPPORTED;
+    }
     mooncake_environment_prepare(options->deadline_ms);
     TRY(provider_open(options->library, options->wheel, &client->provider));
     enum tarn_status status = handle_create(client);

@@ -437,6 +437,16 @@ static void a_tenant_needs_a_provider_that_knows_tenants(void **state)
     expect_said("tenant_id is 'acme'");
 }
 
+static void a_standalone_client_is_refused_not_ignored(void **state)
+{
+    (void)state;
+    struct mooncake_options options = fake_pool_options("TARN_FAKE_MOONCAKE");
+    struct store *other = NULL;
+    options.client = MOONCAKE_STANDALONE;
+    assert_int_equal(mooncake_open(&options, &other), TARN_UNSUPPORTED);
+    expect_said("client is standalone");
+}
+
 static enum tarn_status open_and_close(void)
 {
     const struct mooncake_options options = fake_pool_options("TARN_FAKE_MOONCAKE");
@@ -485,6 +495,7 @@ int main(void)
         CASE(functions_that_are_missing_are_named),
         CASE(a_provider_is_named_by_the_option_and_then_by_the_environment),
         CASE(a_tenant_needs_a_provider_that_knows_tenants),
+        CASE(a_standalone_client_is_refused_not_ignored),
         CASE(every_allocation_may_fail),
     };
     return cmocka_run_group_tests_name("mooncake", tests, fake_find, NULL);
