@@ -2,6 +2,7 @@
 #include "store/local/warm.h"
 
 #include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "os/clock.h"
@@ -81,9 +82,24 @@ static void warm_run(void *context)
     atomic_store(&warm->has_opened, true);
 }
 
+/* ThreadSanitizer does not bear threads that begin in a child of a process that had some: there, a
+ * child of a process that has had a pool does without. */
+static bool may_start(void)
+{
+#ifdef __SANITIZE_THREAD__
+    static _Atomic pid_t first;
+    pid_t none = 0;
+    return atomic_compare_exchange_strong(&first, &none, getpid()) || none == getpid();
+#else
+    return true;
+#endif
+}
+
 void warm_start(struct warm *warm, struct pool_view *view)
 {
     warm->view = view;
+    if (!may_start())
+        return;
     if (sem_init(&warm->wake, 0, 0) != 0)
         return;
     if (thread_start(&warm->thread, "tarn-pool-warm", warm_run, warm) == TARN_OK)
