@@ -16,6 +16,7 @@
 #include "cluster/master.h"
 #include "cluster/pool-plan.h"
 #include "config/value.h"
+#include "os/process.h"
 #include "store/mooncake/provider.h"
 
 enum { MASTER_WAIT_MS = 3000, BUFFER_BYTES = 64 << 20, PATH_BYTES = 64, POOL_BYTES = 96 };
@@ -53,18 +54,15 @@ static void client_from_options(struct distributed *it)
 static enum tarn_status plan_find(struct distributed *it)
 {
     char error[OPTION_ERROR_BYTES] = "";
-    char pool[MOONCAKE_PATH_BYTES_MAX + 16];
     struct pool_plan_input input = {
-        .options = it->doctor->options, .inherited = getenv("MOONCAKE_CONFIG_PATH")
-    }; /* NOLINT(concurrency-mt-unsafe) */
+        .options = it->doctor->options,
+        .inherited = process_variable(environ, "MOONCAKE_CONFIG_PATH"),
+    };
     doctor_log_catch(it->doctor);
     enum tarn_status status = TARN_OK;
-    if (input.inherited && input.inherited[0]) {
-        (void)snprintf(pool, sizeof(pool), "mooncake:%s", input.inherited);
-        status = mooncake_options_read(pool, &it->client);
+    if (input.inherited) {
+        status = mooncake_options_read_file(input.inherited, &it->client);
         input.inherited_master = it->client.master_server_address;
-    } else {
-        input.inherited = NULL;
     }
     if (status == TARN_OK)
         status = pool_plan_make(&input, &it->plan, error);

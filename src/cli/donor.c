@@ -42,7 +42,6 @@ struct donor {
 
 static enum tarn_status config_read(struct donor *donor)
 {
-    char pool[PATH_MAX + 16];
     const char *named = option_text(donor->options, OPTION_DONOR_CONFIG);
     const char *inherited = getenv("MOONCAKE_CONFIG_PATH"); /* NOLINT(concurrency-mt-unsafe) */
     const char *path = named ? named : inherited;
@@ -50,11 +49,7 @@ static enum tarn_status config_read(struct donor *donor)
     donor->client.global_segment_bytes = 0;
     if (!path || !path[0])
         return TARN_OK;
-    if (snprintf(pool, sizeof(pool), "mooncake:%s", path) >= (int)sizeof(pool)) {
-        log_error("--config: the path %.200s... is too long", path);
-        return TARN_INVALID;
-    }
-    return mooncake_options_read(pool, &donor->client);
+    return mooncake_options_read_file(path, &donor->client);
 }
 
 static enum tarn_status field_take(const struct donor *donor, enum option option, char *out_field)

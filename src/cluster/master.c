@@ -32,20 +32,10 @@ enum {
 
 /* ---- which program ---- */
 
-static const char *variable(char *const *environment, const char *name)
-{
-    const size_t name_bytes = strlen(name);
-    for (; *environment; environment++)
-        if (strncmp(*environment, name, name_bytes) == 0 && (*environment)[name_bytes] == '=' &&
-            (*environment)[name_bytes + 1])
-            return *environment + name_bytes + 1;
-    return NULL;
-}
-
 enum tarn_status master_find(const char *program, char *const *environment, char out_path[PATH_MAX])
 {
-    const char *path = variable(environment, "PATH");
-    const char *named = program ? program : variable(environment, "TARN_MOONCAKE_MASTER");
+    const char *path = process_variable(environment, "PATH");
+    const char *named = program ? program : process_variable(environment, "TARN_MOONCAKE_MASTER");
     if (named) {
         if (process_find(named, path, out_path, PATH_MAX) == TARN_OK)
             return TARN_OK;

@@ -20,6 +20,7 @@
 #include "config/value.h"
 #include "os/clock.h"
 #include "os/memory.h"
+#include "os/process.h"
 #include "os/thread.h"
 #include "os/wakeup.h"
 #include "store/mooncake/environment.h"
@@ -67,36 +68,16 @@ static bool has_pool(const struct provision *provision)
            provision->plan.pool == PLAN_FILE;
 }
 
-static const char *variable(char *const *environment, const char *name)
-{
-    const size_t name_bytes = strlen(name);
-    for (; *environment; environment++)
-        if (strncmp(*environment, name, name_bytes) == 0 && (*environment)[name_bytes] == '=' &&
-            (*environment)[name_bytes + 1])
-            return *environment + name_bytes + 1;
-    return NULL;
-}
-
 /* ---- the plan ---- */
-
-static enum tarn_status file_options(const char *path, struct mooncake_options *out_options)
-{
-    char pool[PATH_MAX + 16];
-    if (snprintf(pool, sizeof(pool), "mooncake:%s", path) >= (int)sizeof(pool)) {
-        log_error("the path %.200s... is too long", path);
-        return TARN_INVALID;
-    }
-    return mooncake_options_read(pool, out_options);
-}
 
 static enum tarn_status plan_find(struct provision *provision)
 {
     char error[OPTION_ERROR_BYTES];
     struct pool_plan_input input = { .options = provision->options,
-                                     .inherited =
-                                         variable(provision->environment, "MOONCAKE_CONFIG_PATH") };
+                                     .inherited = process_variable(provision->environment,
+                                                                   "MOONCAKE_CONFIG_PATH") };
     if (input.inherited) {
-        TRY(file_options(input.inherited, &provision->client));
+        TRY(mooncake_options_read_file(input.inherited, &provision->client));
         input.inherited_master = provision->client.master_server_address;
     }
     const enum tarn_status status = pool_plan_make(&input, &provision->plan, error);
@@ -428,7 +409,7 @@ static enum tarn_status all_open(struct provision *provision)
     if (plan->pool == PLAN_JOIN || plan->pool == PLAN_LAUNCH)
         TRY(client_fill(provision));
     if (plan->pool == PLAN_FILE)
-        TRY(file_options(plan->file, &provision->client));
+        TRY(mooncake_options_read_file(plan->file, &provision->client));
     if (has_pool(provision))
         TRY(tenant_check(&provision->client));
     if (has_pool(provision) || plan->donates)

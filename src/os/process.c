@@ -152,6 +152,16 @@ void process_print_end(const struct process *process, char *out)
         (void)snprintf(out, PROCESS_END_BYTES, "exit status %d", WEXITSTATUS(process->wait_status));
 }
 
+const char *process_variable(char *const *environment, const char *name)
+{
+    const size_t name_bytes = strlen(name);
+    for (; *environment; environment++)
+        if (strncmp(*environment, name, name_bytes) == 0 && (*environment)[name_bytes] == '=' &&
+            (*environment)[name_bytes + 1])
+            return *environment + name_bytes + 1;
+    return NULL;
+}
+
 static bool environment_has(char *const *environment, const char *entry)
 {
     const size_t name_bytes = strcspn(entry, "=") + 1;

@@ -37,6 +37,9 @@ bool process_stop(struct process *process, uint64_t grace_ms);
 /* "exit status 3", "signal 9 (Killed)": how it ended, into `out` of PROCESS_END_BYTES. */
 void process_print_end(const struct process *process, char *out);
 
+/* The value of a variable of `environment` (as environ); NULL: not there, or empty. */
+const char *process_variable(char *const *environment, const char *name);
+
 /* `base` with those of `defaults` ("NAME=value", ended by NULL) whose name it lacks. Strings are
  * borrowed; the block is mem_free()'s. */
 NODISCARD enum tarn_status process_environment(char *const *base, const char *const *defaults,

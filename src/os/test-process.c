@@ -137,9 +137,20 @@ static void a_program_is_found_as_a_shell_finds_it(void **state)
     assert_int_equal(process_find("sh", "/bin", path, 3), TARN_MISS);
 }
 
+static void a_variable_is_its_whole_name_and_not_empty(void **state)
+{
+    (void)state;
+    char longer[] = "NAMES=x", empty[] = "EMPTY=", ours[] = "NAME=a=b";
+    char *const environment[] = { longer, empty, ours, NULL };
+    assert_string_equal(process_variable(environment, "NAME"), "a=b");
+    assert_null(process_variable(environment, "EMPTY"));
+    assert_null(process_variable(environment, "NAM"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_variable_is_its_whole_name_and_not_empty),
         cmocka_unit_test(how_a_child_ended_is_known),
         cmocka_unit_test(a_child_that_asks_for_no_end_is_killed_with_its_group),
         cmocka_unit_test(a_child_has_fresh_signals_and_its_environment_block),

@@ -309,7 +309,7 @@ static enum tarn_status file_read_whole(const char *path, char *out_text, size_t
     return TARN_OK;
 }
 
-static enum tarn_status file_take(const char *path, struct mooncake_options *out_options)
+enum tarn_status mooncake_options_read_file(const char *path, struct mooncake_options *out_options)
 {
     size_t length = 0;
     char *text = mem_alloc(MOONCAKE_FILE_BYTES_MAX + 2, 1);
@@ -337,10 +337,10 @@ static enum tarn_status inherited_take(struct mooncake_options *out_options)
     const char *config = getenv("MOONCAKE_CONFIG_PATH"); /* NOLINT(concurrency-mt-unsafe) */
     const char *folder = getenv("TARN_RUN_DIR");         /* NOLINT(concurrency-mt-unsafe) */
     if (config && config[0])
-        return file_take(config, out_options);
+        return mooncake_options_read_file(config, out_options);
     if (folder && folder[0] &&
         snprintf(path, sizeof(path), "%s/mooncake.json", folder) < (int)sizeof(path))
-        return file_take(path, out_options);
+        return mooncake_options_read_file(path, out_options);
     log_error("the pool is `mooncake`, and nothing says which: set MOONCAKE_CONFIG_PATH to a "
               "mooncake.json, or TARN_RUN_DIR to a folder with one, or write "
               "mooncake://HOST:PORT");
@@ -376,5 +376,5 @@ enum tarn_status mooncake_options_read(const char *pool, struct mooncake_options
             "the pool `mooncake:` names no file: write mooncake:PATH, or mooncake://HOST:PORT");
         return TARN_INVALID;
     }
-    return file_take(rest + 1, out_options);
+    return mooncake_options_read_file(rest + 1, out_options);
 }

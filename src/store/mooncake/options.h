@@ -68,6 +68,10 @@ bool mooncake_pool_is(const char *pool);
 NODISCARD enum tarn_status mooncake_options_read(const char *pool,
                                                  struct mooncake_options *out_options);
 
+/* From a mooncake.json. Fails as mooncake_options_read(). */
+NODISCARD enum tarn_status mooncake_options_read_file(const char *path,
+                                                      struct mooncake_options *out_options);
+
 /* From the text of a mooncake.json; `name` is for messages. As above. */
 NODISCARD enum tarn_status mooncake_options_parse(const char *name, const char *text,
                                                   size_t text_bytes,
