@@ -13,6 +13,7 @@
 #include "store/local/name.h"
 #include "store/local/page.h"
 #include "store/local/process.h"
+#include "store/names.h"
 
 enum { GROUP_KEYS = 64 };
 
@@ -30,8 +31,7 @@ struct local_store {
     struct pool *pool;    /* NULL: lost, and not replaced */
     bool is_off;          /* the view was switched off, and that has been said */
     uint64_t reopen_ns;   /* not before */
-    _Atomic uint32_t name_count;
-    char *names[POOL_NAMES_MAX]; /* entries below name_count do not change */
+    struct names names;
 };
 
 static pthread_mutex_t stores_lock = PTHREAD_MUTEX_INITIALIZER; /* before pools_lock */
@@ -153,7 +153,8 @@ static uint64_t id_word(uint64_t epoch, uint32_t id)
 static enum tarn_status names_resolve(struct local_store *store, struct pool *pool, uint32_t index,
                                       uint64_t epoch, uint32_t *out_id)
 {
-    if (index >= atomic_load_explicit(&store->name_count, memory_order_acquire))
+    const char *text = names_get(&store->names, index);
+    if (!text)
         return TARN_INVALID;
     const uint64_t word = atomic_load_explicit(&pool->ids[index], memory_order_relaxed);
     if (word >> 32 == id_word(epoch, 0) >> 32) {
@@ -161,30 +162,9 @@ static enum tarn_status names_resolve(struct local_store *store, struct pool *po
         return TARN_OK;
     }
     uint32_t id;
-    TRY(name_intern(&pool->view, store->names[index], &id));
+    TRY(name_intern(&pool->view, text, &id));
     atomic_store_explicit(&pool->ids[index], id_word(epoch, id), memory_order_relaxed);
     *out_id = id;
-    return TARN_OK;
-}
-
-static enum tarn_status names_add(struct local_store *store, const char *text, uint32_t *out_index)
-{
-    const uint32_t count = atomic_load(&store->name_count);
-    for (uint32_t i = 0; i < count; i++) {
-        if (strcmp(store->names[i], text) == 0) {
-            *out_index = i;
-            return TARN_OK;
-        }
-    }
-    if (count == POOL_NAMES_MAX)
-        return TARN_NO_SPACE;
-    const size_t size_bytes = strlen(text) + 1;
-    store->names[count] = mem_alloc(size_bytes, 1);
-    if (!store->names[count])
-        return TARN_NO_MEMORY;
-    memcpy(store->names[count], text, size_bytes);
-    atomic_store_explicit(&store->name_count, count + 1, memory_order_release);
-    *out_index = count;
     return TARN_OK;
 }
 
@@ -195,7 +175,7 @@ static enum tarn_status local_intern(struct store *base, const char *text, uint3
         return TARN_INVALID;
     uint32_t index = 0;
     (void)pthread_mutex_lock(&store->lock);
-    enum tarn_status status = names_add(store, text, &index);
+    enum tarn_status status = names_add(&store->names, text, POOL_NAMES_MAX, &index);
     (void)pthread_mutex_unlock(&store->lock);
     TRY(status);
     struct pool *pool = store_enter(store);
@@ -412,8 +392,7 @@ static void local_stat(struct store *base, struct store_stat *out_stat)
 
 static void store_free(struct local_store *store)
 {
-    for (uint32_t i = 0; i < store->name_count; i++)
-        mem_free(store->names[i]);
+    names_deinit(&store->names);
     (void)pthread_mutex_destroy(&store->lock);
     mem_free(store);
 }

@@ -14,8 +14,9 @@
 #include "store/mooncake/batch.h"
 #include "store/mooncake/client.h"
 #include "store/mooncake/result.h"
+#include "store/names.h"
 
-enum { NAMES_MAX = 4096, RESULT_BYTES = 64 };
+enum { RESULT_BYTES = 64 };
 
 #define RDMA_RANGE_BYTES_MAX (UINT64_C(1) << 40) /* Mooncake's default for MC_MAX_MR_SIZE */
 
@@ -28,8 +29,7 @@ struct mooncake_store {
     struct batch_pool asks;
     _Atomic uint64_t lease_count;
     pthread_mutex_t names_lock; /* guards adding names; innermost */
-    _Atomic uint32_t name_count;
-    char *names[NAMES_MAX]; /* entries below name_count do not change */
+    struct names names;
 };
 
 static struct mooncake_store *mooncake(struct store *store)
@@ -49,48 +49,18 @@ static const struct mooncake_functions *functions_of(const struct mooncake_store
 
 /* ---- namespaces ---- */
 
-static enum tarn_status name_add(struct mooncake_store *store, const char *text,
-                                 uint32_t *out_index)
-{
-    const uint32_t count = atomic_load(&store->name_count);
-    for (uint32_t i = 0; i < count; i++) {
-        if (strcmp(store->names[i], text) == 0) {
-            *out_index = i;
-            return TARN_OK;
-        }
-    }
-    if (count == NAMES_MAX) {
-        log_warn("mooncake: a process can use %d namespaces of a pool, and this one does",
-                 NAMES_MAX);
-        return TARN_NO_SPACE;
-    }
-    const size_t size_bytes = strlen(text) + 1;
-    store->names[count] = mem_alloc(size_bytes, 1);
-    if (!store->names[count])
-        return TARN_NO_MEMORY;
-    memcpy(store->names[count], text, size_bytes);
-    atomic_store_explicit(&store->name_count, count + 1, memory_order_release);
-    *out_index = count;
-    return TARN_OK;
-}
-
 static enum tarn_status mooncake_intern(struct store *base, const char *text, uint32_t *out_index)
 {
     struct mooncake_store *store = mooncake(base);
     if (is_dead(store) || text[0] == '\0' || strlen(text) > STORE_NAMESPACE_BYTES_MAX)
         return TARN_INVALID;
     (void)pthread_mutex_lock(&store->names_lock);
-    const enum tarn_status status = name_add(store, text, out_index);
+    const enum tarn_status status = names_add(&store->names, text, NAMES_MAX, out_index);
     (void)pthread_mutex_unlock(&store->names_lock);
+    if (status == TARN_NO_SPACE)
+        log_warn("mooncake: a process can use %d namespaces of a pool, and this one does",
+                 NAMES_MAX);
     return status;
-}
-
-/* NULL: there is no such namespace. */
-static const char *name_of(struct mooncake_store *store, const struct store_key *key)
-{
-    if (key->namespace_index >= atomic_load_explicit(&store->name_count, memory_order_acquire))
-        return NULL;
-    return store->names[key->namespace_index];
 }
 
 /* ---- registration ---- */
@@ -156,7 +126,7 @@ static size_t keys_ask(struct mooncake_store *store, struct batch *batch,
 {
     batch->count = 0;
     while (batch->count < count && batch->count < BATCH_OBJECTS_MAX) {
-        const char *space = name_of(store, &keys[batch->count]);
+        const char *space = names_get(&store->names, keys[batch->count].namespace_index);
         if (!space) {
             *out_status = TARN_INVALID;
             return 0;
@@ -248,7 +218,8 @@ static uint64_t item_bytes(const struct store_item *item)
 /* What is wrong with an item before anything is asked; OK: nothing. */
 static enum tarn_status item_fault(struct mooncake_store *store, const struct store_item *item)
 {
-    if (!name_of(store, &item->key) || item->span_count == 0 || item->span_count > STORE_SPANS_MAX)
+    if (!names_get(&store->names, item->key.namespace_index) || item->span_count == 0 ||
+        item->span_count > STORE_SPANS_MAX)
         return TARN_INVALID;
     if (store->base.traits.is_contiguous_only && !(item->has_headroom && item->span_count == 1)) {
         LOG_LIMITED(LOG_ERROR, "mooncake: %s moves single buffers with headroom alone",
@@ -271,7 +242,7 @@ static size_t batch_fill(struct mooncake_store *store, struct batch *batch,
         item->was_present = false;
         item->status = item_fault(store, item);
         if (item->status == TARN_OK)
-            batch_add(batch, name_of(store, &item->key), item);
+            batch_add(batch, names_get(&store->names, item->key.namespace_index), item);
     }
     return taken;
 }
@@ -439,7 +410,7 @@ static enum tarn_status mooncake_put(struct store *base, struct store_item *item
 static enum tarn_status mooncake_remove(struct store *base, const struct store_key *key)
 {
     struct mooncake_store *store = mooncake(base);
-    const char *space = is_dead(store) ? NULL : name_of(store, key);
+    const char *space = is_dead(store) ? NULL : names_get(&store->names, key->namespace_index);
     char text[RESULT_BYTES];
     if (!space)
         return TARN_INVALID;
@@ -478,8 +449,7 @@ static void mooncake_close(struct store *base)
     batch_pool_deinit(&store->puts, &store->client);
     batch_pool_deinit(&store->asks, &store->client);
     client_close(&store->client);
-    for (uint32_t i = 0; i < store->name_count; i++)
-        mem_free(store->names[i]);
+    names_deinit(&store->names);
     (void)pthread_mutex_destroy(&store->names_lock);
     mem_free(store);
 }
