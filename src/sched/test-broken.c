@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The simulation is worth what it catches: each fault of kv/broken.h, built in, must be seen. */
-#include <inttypes.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <stddef.h>
 
 #include <cmocka.h>
 
 #include "base/log.h"
 #include "kv/broken.h"
+#include "lib/broken.h"
 #include "sched/simulation.h"
 
 enum { SEEDS = 2000 };
@@ -26,45 +21,21 @@ static const char *const texts[] = { "nothing",
 #undef X
 };
 
-/* In a child: a fault may also be caught by an assertion. Exit code 0: nothing was seen. */
-static _Noreturn void look_for(enum broken broken)
+static const char *live(int broken, uint64_t seed)
 {
-    struct simulation_counts counts = { 0 };
-    const struct rlimit no_core = { 0, 0 };
-    (void)setrlimit(RLIMIT_CORE, &no_core);
-    (void)signal(SIGABRT, SIG_DFL); /* cmocka's handler would go on in this child */
-    (void)signal(SIGSEGV, SIG_DFL);
-    log_set_level(LOG_ERROR);
-    if (!freopen("/dev/null", "w", stderr))
-        _exit(0);
-    broken_now = broken;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        const char *fault = simulate(seed, &counts);
-        if (!fault)
-            continue;
-        print_message("# %s: seed %" PRIu64 ": %s\n", texts[broken], seed, fault);
-        fflush(stdout);
-        _exit(1);
-    }
-    _exit(0);
+    static struct simulation_counts counts;
+    broken_now = (enum broken)broken;
+    return simulate(seed, &counts);
 }
 
 static void each_fault_that_is_built_in_is_caught(void **state)
 {
     (void)state;
-    for (int broken = 1; broken < BROKEN_COUNT; broken++) {
-        fflush(stdout);
-        const pid_t child = fork();
-        assert_true(child >= 0);
-        if (child == 0)
-            look_for((enum broken)broken);
-        int status = 0;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-            fail_msg("not caught in %d mixes: %s", SEEDS, texts[broken]);
-        if (WIFSIGNALED(status))
-            print_message("# %s: an assertion failed\n", texts[broken]);
-    }
+    const struct broken_suite suite = {
+        .texts = texts, .count = BROKEN_COUNT, .seeds = SEEDS, .live = live
+    };
+    log_set_level(LOG_ERROR);
+    broken_all_are_caught(&suite);
 }
 
 int main(void)
