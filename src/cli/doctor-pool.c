@@ -115,8 +115,6 @@ static void probe_beside(struct doctor *doctor, const struct tarn_connector_ops 
     (void)snprintf(path, sizeof(path), "%s/p", folder);
     doctor_probe(doctor, ops, path, "a pool of our own beside it");
     (void)unlink(path);
-    (void)snprintf(path, sizeof(path), "%s/p.lock", folder);
-    (void)unlink(path);
     (void)rmdir(folder);
 }
 

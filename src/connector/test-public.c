@@ -37,11 +37,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    char lock[96];
     (void)state;
-    (void)snprintf(lock, sizeof(lock), "%s.lock", path);
     (void)unlink(path);
-    (void)unlink(lock);
     return rmdir(folder);
 }
 

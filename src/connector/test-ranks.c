@@ -677,11 +677,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    char lock[96];
     (void)state;
-    (void)snprintf(lock, sizeof(lock), "%s.lock", path);
     (void)unlink(path);
-    (void)unlink(lock);
     (void)munmap(seen, RANKS * sizeof(*seen));
     return rmdir(folder);
 }

@@ -230,8 +230,6 @@ int main(int argc, char **argv)
     }
     tarn_log_to(NULL, NULL);
     unlink(path);
-    snprintf(path, sizeof(path), "%s/pool.lock", folder);
-    unlink(path);
     rmdir(folder);
     printf("1..%d\n", number);
     return failed != 0;
