@@ -9,8 +9,9 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import threading
 
+from lib.cluster import Site
+from lib.mooncake import free_port
 from lib.server import PROGRAM, SANITIZED, FakeServer
 from lib.tap import Tap
 
@@ -141,11 +142,6 @@ def _():
            "/nowhere/x.so")
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return found.getsockname()[1]
-
-
 @with_bridge("a distributed pool: library, device, and a master that is not there are named")
 def _():
     port = free_port()
@@ -177,38 +173,17 @@ def _():
     failed(doctor(*ports, "--master-server-address", "127.0.0.1:1"), "pool", "not both")
 
 
-@contextlib.contextmanager
-def running(*command, until):
-    """A part of `tarn` that runs until the block ends; `until` is in its log first."""
-    process = subprocess.Popen([PROGRAM, *command], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                               text=True, errors="replace")
-    try:
-        log = []
-        for line in process.stderr:
-            log.append(line)
-            if until in line:
-                break
-        else:
-            raise AssertionError(f"{command} ended: {log}")
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-        yield
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
 @with_bridge("a real master: without memory a warning, with a donor pages go there and back")
 def _():
-    rpc, metrics = free_port(), free_port()
-    pool = ("--pool", f"mooncake://127.0.0.1:{rpc}")
-    with running("master", "--rpc-port", str(rpc), "--metrics-port", str(metrics), until="accepts"):
+    with Site() as site, site.master() as master:
+        pool = ("--pool", f"mooncake://{master.address}")
         status, checks = doctor(*pool)
         assert status == 0 and checks["master"]["result"] == "ok", checks
         assert checks["local host"]["result"] == "note", checks
         assert checks["write and read"]["result"] == "warning", checks
         assert "there is no room" in checks["write and read"]["text"]
-        with running("donor", "--master", f"127.0.0.1:{rpc}", "--segment-size", "64MiB",
-                     "--metrics-port", str(metrics), until="lending"):
+        with site.donor(master) as donor:
+            donor.wait_for("lending")
             status, checks = doctor(*pool)
             assert status == 0, checks
             assert "equal byte for byte" in checks["write and read"]["text"], checks

@@ -13,12 +13,12 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
-import time
 
+import lib.server
+from lib.log import Log
 from lib.mooncake import die_with_parent, free_port
 
-PROGRAM = os.environ.get("TARN_PROGRAM", "build/tarn")
+PROGRAM = lib.server.PROGRAM
 MAKE_MODEL = os.environ.get("TARN_MAKE_MODEL", "build/make-model")
 SLOW = 5 if os.environ.get("TARN_TEST_SANITIZED") == "1" else 1
 # What would change the outcome if the user's environment had it.
@@ -26,10 +26,8 @@ FOREIGN = ("MOONCAKE_CONFIG_PATH", "TARN_RUN_DIR", "TARN_MOONCAKE_MASTER", "GLOG
 
 
 def wait_for(condition, seconds, what):
-    deadline = time.monotonic() + seconds * SLOW
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds * SLOW} s: {what() if callable(what) else what}"
-        time.sleep(0.01)
+    """As lib.server's, with more patience under sanitizers."""
+    return lib.server.wait_for(condition, seconds * SLOW, what)
 
 
 def children_of(pid):
@@ -55,17 +53,14 @@ class Command:
     """A `tarn` command that runs; its log is at hand."""
     def __init__(self, *arguments, env=None):
         environment = {name: value for name, value in os.environ.items() if name not in FOREIGN}
-        self.lines = []
+        self._log = Log()
         self.process = subprocess.Popen(
             [PROGRAM, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, env={**environment, **(env or {})}, text=True, errors="replace",
-            preexec_fn=die_with_parent)
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
+            stderr=self._log.file, env={**environment, **(env or {})}, preexec_fn=die_with_parent)
 
-    def _read(self):
-        for line in self.process.stderr:
-            self.lines.append(line.rstrip("\n"))
+    @property
+    def lines(self):
+        return self._log.lines
 
     @property
     def log(self):
@@ -73,21 +68,16 @@ class Command:
 
     def wait_for(self, pattern, seconds=30):
         """Wait for a line that has the pattern; the match."""
-        found = []
-
         def look():
-            found[:] = [match for match in (re.search(pattern, line) for line in list(self.lines)) if match]
-            ended = self.process.poll() is not None and not self.reader.is_alive()
-            assert found or not ended, f"ended with {self.process.returncode} without '{pattern}': {self.log}"
+            has_ended = self.process.poll() is not None  # before its last words are read
+            found = next((match for match in (re.search(pattern, line) for line in self.lines) if match), None)
+            assert found or not has_ended, f"ended with {self.process.returncode} without '{pattern}': {self.log}"
             return found
-        wait_for(look, seconds, lambda: f"'{pattern}' in: {self.log}")
-        return found[0]
+        return wait_for(look, seconds, lambda: f"'{pattern}' in: {self.log}")
 
     def end(self, seconds=60):
         """Its exit status, once it ends by itself."""
-        status = self.process.wait(seconds * SLOW)
-        self.reader.join(5)
-        return status
+        return self.process.wait(seconds * SLOW)
 
     def stop(self, seconds=60):
         self.process.send_signal(signal.SIGTERM)
@@ -100,8 +90,6 @@ class Command:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        self.reader.join(5)
-        self.process.stderr.close()
 
 
 class Site:

@@ -12,8 +12,9 @@ import re
 import signal
 import socket
 import subprocess
-import tempfile
 import time
+
+from lib.log import Log
 
 PROGRAM = os.environ.get("TARN_PROGRAM", "build/tarn")
 FAKE = os.environ.get("TARN_FAKE_SERVER", "build/fake-server")
@@ -31,7 +32,7 @@ def wait_for(condition, seconds, what):
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds} s: {what}")
+            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
         time.sleep(0.01)
 
 
@@ -58,11 +59,10 @@ class Server:
     def __init__(self, *arguments, command=None, env=None, port=0, start_seconds=120,
                  wait=True):
         self.command = command or [PROGRAM, "serve"]
-        # A file, not a pipe: what the server wrote before it answered can be read at once.
-        self._log = tempfile.TemporaryFile()
+        self._log = Log()
         self.process = subprocess.Popen(
             [*self.command, *arguments, "--port", str(port)], stdin=subprocess.DEVNULL,
-            stderr=self._log, env={**os.environ, **PATIENT, **(env or {})})
+            stderr=self._log.file, env={**os.environ, **PATIENT, **(env or {})})
         self.port = None
         if wait:
             wait_for(self._listens, start_seconds, "the server listens")
@@ -85,8 +85,7 @@ class Server:
 
     @property
     def lines(self):
-        size = os.fstat(self._log.fileno()).st_size
-        return os.pread(self._log.fileno(), size, 0).decode(errors="replace").split("\n")[:-1]
+        return self._log.lines
 
     @property
     def log(self):
