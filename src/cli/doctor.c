@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/log.h"
 #include "cli/command.h"
 #include "codec/json.h"
@@ -127,21 +128,26 @@ static int doctor_report(const struct options *options, bool as_json)
     CLEANUP(text_deinit)
     struct text text;
     text_init(&text, OUTPUT_BYTES_MAX);
-    static struct doctor doctor; /* large */
-    doctor.options = options;
-    doctor.pool = &pool;
     if (pool_option_read(option_text(options, OPTION_POOL), &pool, error) != TARN_OK) {
         log_error("%s", error);
         return EXIT_STATUS_USAGE;
     }
-    doctor_run(&doctor);
-    const enum tarn_status status =
-        as_json ? doctor_print_json(&doctor, &text) : doctor_print(&doctor, &text);
+    struct doctor *doctor = mem_alloc(1, sizeof(*doctor)); /* large */
+    enum tarn_status status = doctor ? TARN_OK : TARN_NO_MEMORY;
+    enum doctor_result worst = DOCTOR_FAILED;
+    if (doctor) {
+        doctor->options = options;
+        doctor->pool = &pool;
+        doctor_run(doctor);
+        status = as_json ? doctor_print_json(doctor, &text) : doctor_print(doctor, &text);
+        worst = doctor_worst(doctor);
+        mem_free(doctor);
+    }
     if (status != TARN_OK)
         log_error("%s", tarn_strerror(status));
     if (status != TARN_OK || output_write(&text) != TARN_OK)
         return EXIT_STATUS_FAILED;
-    return doctor_worst(&doctor) == DOCTOR_FAILED ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
+    return worst == DOCTOR_FAILED ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
 }
 
 /* Take our own flag out of argv; the others are the server's. */

@@ -141,8 +141,10 @@ static void the_limits_hold(void **state)
     struct yaml_fault fault;
     assert_int_equal(yaml_read(chars, YAML_BYTES_MAX, &tree, &fault), TARN_OK);
     yaml_destroy(tree);
-    for (size_t i = 0; i < 2 * YAML_NODES_MAX; i += 2)
-        memcpy(chars + i, i ? ",a" : "[a", 2);
+    for (size_t i = 0; i < 2 * YAML_NODES_MAX; i += 2) {
+        chars[i] = i ? ',' : '[';
+        chars[i + 1] = 'a';
+    }
     refused_bytes(chars, 2 * (size_t)YAML_NODES_MAX, 1, "more values");
     size_t length = 0;
     for (size_t i = 0; i < YAML_NODES_MAX; i++)

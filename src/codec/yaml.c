@@ -57,7 +57,9 @@ static const char *text_keep(struct yaml_tree *tree, const yaml_char_t *chars, s
 
 static struct level *level_open(struct builder *builder)
 {
-    return builder->depth > 0 ? &builder->levels[builder->depth - 1] : NULL;
+    struct level *level = builder->depth > 0 ? &builder->levels[builder->depth - 1] : NULL;
+    ASSERT(!level || level->container);
+    return level;
 }
 
 /* The key that waits for its value must be new in its mapping. */

@@ -175,18 +175,19 @@ static void options_merge(const struct mooncake_options *file,
 
 /* The settings of a connector to a distributed pool: `options` and what the pool's file adds. */
 static enum tarn_status distributed_settings(struct settings *settings,
-                                             struct tarn_connector_options *options,
+                                             const struct tarn_connector_options *given,
                                              const struct tarn_engine_desc *engine)
 {
     struct mooncake_options file;
+    struct tarn_connector_options options = *given;
     struct tarn_engine_desc known;
     TRY(abi_copy(&known, sizeof(known), engine));
-    TRY(mooncake_options_read(options->pool, &file));
-    options_merge(&file, options);
+    TRY(mooncake_options_read(options.pool, &file));
+    options_merge(&file, &options);
     if ((!known.model_key || !known.model_key[0]) && file.model_key[0])
         known.model_key = file.model_key;
     known.size = sizeof(known);
-    return settings_init(settings, options, &known);
+    return settings_init(settings, &options, &known);
 }
 
 /* A pool over many hosts, as its text or its file says, and as fits this connector. */

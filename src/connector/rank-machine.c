@@ -315,7 +315,7 @@ static void page_get(uint32_t rank, uint64_t id, struct load_page *page)
     page->status = bytes ? TARN_OK : TARN_MISS;
     if (machine_pick(40) == 0)
         page->status = failures[machine_pick(3)];
-    if (page->status == TARN_OK)
+    if (bytes && page->status == TARN_OK)
         memcpy(memory, bytes, MACHINE_PAGE_BYTES);
     else
         memset(memory, 0xee, MACHINE_PAGE_BYTES); /* whatever was there is gone */

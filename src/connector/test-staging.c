@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -24,10 +25,7 @@ static void keep_line(void *context, enum log_level level, const char *line)
     (void)level;
     pthread_mutex_lock(&lock);
     const size_t used = strlen(log_lines);
-    const size_t room = sizeof(log_lines) - used - 2;
-    const size_t length = strlen(line) < room ? strlen(line) : room;
-    memcpy(log_lines + used, line, length);
-    memcpy(log_lines + used + length, "\n", 2);
+    (void)snprintf(log_lines + used, sizeof(log_lines) - used, "%s\n", line);
     pthread_mutex_unlock(&lock);
 }
 

@@ -270,6 +270,7 @@ static enum tarn_status load_judge(struct transfer *transfer, const struct store
                                    const uint8_t *expected, const uint8_t *found)
 {
     enum tarn_status status = item->status == TARN_STALE ? TARN_MISS : item->status;
+    ASSERT(transfer->extra_bytes == 0 || (expected && found));
     /* Its bytes are wrong: nobody shall find it again. Gone already is as good. */
     if (status == TARN_CORRUPT) {
         const enum tarn_status removed = store_remove(transfer->store, &item->key);

@@ -94,6 +94,7 @@ static enum tarn_status connector_open(struct serve_pool *pool, const struct opt
 /* The pool cannot be had: a failure if the user named it, else the server does without. */
 static enum tarn_status pool_miss(struct serve_pool *pool, enum tarn_status status)
 {
+    ASSERT(pool->ops || !pool->is_module);
     if (pool->is_module && pool->choice.choice == POOL_DEFAULT) {
         log_error("pool: connector %s cannot be used, for the reason above; choose another, or "
                   "--pool none",
