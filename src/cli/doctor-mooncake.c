@@ -11,6 +11,7 @@
 
 #include "cli/doctor.h"
 #include "cluster/client-file.h"
+#include "cluster/client-options.h"
 #include "cluster/device.h"
 #include "cluster/find-master.h"
 #include "cluster/master.h"
@@ -29,26 +30,18 @@ struct distributed {
     char local_host[ADDRESS_HOST_BYTES_MAX + 1];
 };
 
-static const char *text_of(const struct distributed *it, enum option option)
-{
-    const char *text = option_text(it->doctor->options, option);
-    return text ? text : "";
-}
-
-/* `text` into a field of fixed size; what is too long was refused by the plan. */
+/* A text that fits into a field of fixed size. */
 #define FIELD_TAKE(field, text) (void)snprintf(field, sizeof(field), "%s", text)
 
-static void client_from_options(struct distributed *it)
+static enum tarn_status client_fill(struct distributed *it)
 {
-    mooncake_options_init(&it->client);
-    FIELD_TAKE(it->client.metadata_server, text_of(it, OPTION_METADATA_SERVER));
-    FIELD_TAKE(it->client.protocol, text_of(it, OPTION_PROTOCOL));
-    FIELD_TAKE(it->client.device_name, text_of(it, OPTION_DEVICE_NAME));
-    FIELD_TAKE(it->client.local_hostname, text_of(it, OPTION_LOCAL_HOSTNAME));
-    FIELD_TAKE(it->client.tenant_id, text_of(it, OPTION_TENANT_ID));
-    it->client.global_segment_bytes =
-        option_number(it->doctor->options, OPTION_GLOBAL_SEGMENT_SIZE);
-    it->client.local_buffer_bytes = option_number(it->doctor->options, OPTION_LOCAL_BUFFER_SIZE);
+    const struct options *options = it->doctor->options;
+    struct mooncake_options *client = &it->client;
+    TRY(client_from_options(options, client));
+    TRY(client_text_take(options, OPTION_DEVICE_NAME, client->device_name,
+                         sizeof(client->device_name)));
+    return client_text_take(options, OPTION_LOCAL_HOSTNAME, client->local_hostname,
+                            sizeof(client->local_hostname));
 }
 
 static enum tarn_status plan_find(struct distributed *it)
@@ -67,7 +60,7 @@ static enum tarn_status plan_find(struct distributed *it)
     if (status == TARN_OK)
         status = pool_plan_make(&input, &it->plan, error);
     if (status == TARN_OK && it->plan.pool != PLAN_FILE)
-        client_from_options(it);
+        status = client_fill(it);
     doctor_log_release(it->doctor);
     if (status != TARN_OK)
         doctor_say(it->doctor, "pool", DOCTOR_FAILED, NULL, "%s",

@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cluster/address-file.h"
 #include "cluster/capacity.h"
+#include "cluster/client-options.h"
 #include "cluster/device.h"
 #include "cluster/find-master.h"
 #include "cluster/landing.h"
@@ -52,25 +53,16 @@ static enum tarn_status config_read(struct donor *donor)
     return mooncake_options_read_file(path, &donor->client);
 }
 
-static enum tarn_status field_take(const struct donor *donor, enum option option, char *out_field)
-{
-    const char *text = option_text(donor->options, option);
-    if (!text ||
-        snprintf(out_field, MOONCAKE_TEXT_BYTES_MAX + 1, "%s", text) <= MOONCAKE_TEXT_BYTES_MAX)
-        return TARN_OK;
-    log_error("--%s: '%.100s...' is longer than %d bytes", option_name(option), text,
-              MOONCAKE_TEXT_BYTES_MAX);
-    return TARN_INVALID;
-}
+#define TEXT_TAKE(option, field) TRY(client_text_take(donor->options, option, field, sizeof(field)))
 
 static enum tarn_status client_fill(struct donor *donor)
 {
     struct mooncake_options *client = &donor->client;
     TRY(config_read(donor));
-    TRY(field_take(donor, OPTION_DONOR_MASTER, client->master_server_address));
-    TRY(field_take(donor, OPTION_DONOR_METADATA_SERVER, client->metadata_server));
-    TRY(field_take(donor, OPTION_DONOR_PROTOCOL, client->protocol));
-    TRY(field_take(donor, OPTION_DONOR_LOCAL_HOSTNAME, client->local_hostname));
+    TEXT_TAKE(OPTION_DONOR_MASTER, client->master_server_address);
+    TEXT_TAKE(OPTION_DONOR_METADATA_SERVER, client->metadata_server);
+    TEXT_TAKE(OPTION_DONOR_PROTOCOL, client->protocol);
+    TEXT_TAKE(OPTION_DONOR_LOCAL_HOSTNAME, client->local_hostname);
     if (option_is_set(donor->options, OPTION_DONOR_SEGMENT_SIZE))
         client->global_segment_bytes = option_number(donor->options, OPTION_DONOR_SEGMENT_SIZE);
     client->local_buffer_bytes = CAPACITY_DONOR_BUFFER_BYTES;
@@ -115,7 +107,6 @@ static enum tarn_status memory_check(const struct donor *donor)
 static enum tarn_status place_find(struct donor *donor)
 {
     struct mooncake_options *client = &donor->client;
-    struct device_choice choice;
     char host[ADDRESS_HOST_BYTES_MAX + 1];
     const char *named = option_text(donor->options, OPTION_DONOR_DEVICE);
     const char *device = named ? named : client->device_name;
@@ -125,12 +116,7 @@ static enum tarn_status place_find(struct donor *donor)
     TRY(find_local_host(&donor->found, client->local_hostname[0] ? client->local_hostname : NULL,
                         host));
     (void)snprintf(client->local_hostname, sizeof(client->local_hostname), "%s", host);
-    TRY(device_choose("/sys", client->protocol, device[0] ? device : "auto", &choice));
-    if (choice.note[0] && choice.is_warning)
-        log_warn("network device: %s", choice.note);
-    else if (choice.note[0])
-        log_info("network device: %s: %s", choice.names, choice.note);
-    (void)snprintf(client->device_name, sizeof(client->device_name), "%s", choice.names);
+    TRY(device_take(client->protocol, device[0] ? device : "auto", client->device_name));
     log_info("donor: master %s, metadata %s, protocol %s, device %s, this host is %s",
              client->master_server_address, client->metadata_server, client->protocol,
              client->device_name[0] ? client->device_name : "(none)", client->local_hostname);

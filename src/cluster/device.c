@@ -8,8 +8,12 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "store/mooncake/options.h"
 
 enum { LINE_BYTES = 64, STATE_ACTIVE = 4 };
+
+_Static_assert((int)DEVICE_NAMES_BYTES == (int)MOONCAKE_TEXT_BYTES_MAX + 1,
+               "the names are a client's device_name");
 
 /* What a walk over the ports has found. */
 struct scan {
@@ -142,5 +146,18 @@ enum tarn_status device_choose(const char *sysfs, const char *protocol, const ch
         return TARN_NO_SPACE;
     }
     *out_choice = choice;
+    return TARN_OK;
+}
+
+enum tarn_status device_take(const char *protocol, const char *wanted,
+                             char out_names[DEVICE_NAMES_BYTES])
+{
+    struct device_choice choice;
+    TRY(device_choose("/sys", protocol, wanted, &choice));
+    if (choice.note[0] && choice.is_warning)
+        log_warn("network device: %s", choice.note);
+    else if (choice.note[0])
+        log_info("network device: %s: %s", choice.names, choice.note);
+    (void)snprintf(out_names, DEVICE_NAMES_BYTES, "%s", choice.names);
     return TARN_OK;
 }

@@ -25,4 +25,9 @@ struct device_choice {
 NODISCARD enum tarn_status device_choose(const char *sysfs, const char *protocol,
                                          const char *wanted, struct device_choice *out_choice);
 
+/* Choose on this host, and log how it came to be. `wanted` may be `out_names`. Fails as
+ * device_choose(). */
+NODISCARD enum tarn_status device_take(const char *protocol, const char *wanted,
+                                       char out_names[DEVICE_NAMES_BYTES]);
+
 #endif

@@ -10,6 +10,7 @@
 #include "cluster/address-file.h"
 #include "cluster/capacity.h"
 #include "cluster/client-file.h"
+#include "cluster/client-options.h"
 #include "cluster/device.h"
 #include "cluster/find-master.h"
 #include "cluster/landing.h"
@@ -178,52 +179,6 @@ static void capacity_say(const struct provision *provision)
 
 /* ---- what clients are told ---- */
 
-static enum tarn_status field_take(const char *name, const char *text, char *out_field,
-                                   size_t out_bytes)
-{
-    if (!text || snprintf(out_field, out_bytes, "%s", text) < (int)out_bytes)
-        return TARN_OK;
-    log_error("--%s: '%.100s...' is longer than %zu bytes", name, text, out_bytes - 1);
-    return TARN_INVALID;
-}
-
-#define FIELD_TAKE(provision, option, field)                                                       \
-    TRY(field_take(option_name(option), text_of(provision, option), field, sizeof(field)))
-
-static enum tarn_status client_fill(struct provision *provision)
-{
-    struct mooncake_options *client = &provision->client;
-    mooncake_options_init(client);
-    FIELD_TAKE(provision, OPTION_METADATA_SERVER, client->metadata_server);
-    FIELD_TAKE(provision, OPTION_PROTOCOL, client->protocol);
-    FIELD_TAKE(provision, OPTION_TENANT_ID, client->tenant_id);
-    FIELD_TAKE(provision, OPTION_MODEL_KEY, client->model_key);
-    if (provision->options->values[OPTION_CACHE_PREFIX].source != OPTION_FROM_DEFAULT)
-        FIELD_TAKE(provision, OPTION_CACHE_PREFIX, client->cache_prefix);
-    if (provision->options->values[OPTION_TRANSFER_BATCH_SIZE].source != OPTION_FROM_DEFAULT)
-        client->transfer_batch_size = (uint32_t)number_of(provision, OPTION_TRANSFER_BATCH_SIZE);
-    client->stage_through_host = (uint32_t)number_of(provision, OPTION_STAGE_THROUGH_HOST);
-    if (provision->options->values[OPTION_STAGING_BUFFER].source != OPTION_FROM_DEFAULT)
-        client->staging_buffer_bytes = number_of(provision, OPTION_STAGING_BUFFER);
-    client->global_segment_bytes = number_of(provision, OPTION_GLOBAL_SEGMENT_SIZE);
-    client->local_buffer_bytes = number_of(provision, OPTION_LOCAL_BUFFER_SIZE);
-    client->master_timeout_ms = number_of(provision, OPTION_MASTER_TIMEOUT);
-    return TARN_OK;
-}
-
-static enum tarn_status device_take(const char *protocol, const char *wanted,
-                                    char out_names[MOONCAKE_TEXT_BYTES_MAX + 1])
-{
-    struct device_choice choice;
-    TRY(device_choose("/sys", protocol, wanted, &choice));
-    if (choice.note[0] && choice.is_warning)
-        log_warn("network device: %s", choice.note);
-    else if (choice.note[0])
-        log_info("network device: %s: %s", choice.names, choice.note);
-    (void)snprintf(out_names, MOONCAKE_TEXT_BYTES_MAX + 1, "%s", choice.names);
-    return TARN_OK;
-}
-
 static void client_say(const struct provision *provision)
 {
     const struct mooncake_options *client = &provision->client;
@@ -362,8 +317,10 @@ static enum tarn_status donation_prepare(struct provision *provision)
     mooncake_options_init(donation);
     (void)snprintf(donation->master_server_address, sizeof(donation->master_server_address), "%s",
                    found.text);
-    FIELD_TAKE(provision, OPTION_DONATION_METADATA_SERVER, donation->metadata_server);
-    FIELD_TAKE(provision, OPTION_DONATION_PROTOCOL, donation->protocol);
+    TRY(client_text_take(provision->options, OPTION_DONATION_METADATA_SERVER,
+                         donation->metadata_server, sizeof(donation->metadata_server)));
+    TRY(client_text_take(provision->options, OPTION_DONATION_PROTOCOL, donation->protocol,
+                         sizeof(donation->protocol)));
     TRY(find_local_host(&found, text_of(provision, OPTION_LOCAL_HOSTNAME), host));
     (void)snprintf(donation->local_hostname, sizeof(donation->local_hostname), "%s", host);
     donation->global_segment_bytes = number_of(provision, OPTION_DONATION_SEGMENT_SIZE);
@@ -407,7 +364,7 @@ static enum tarn_status all_open(struct provision *provision)
     if (has_pool(provision) || plan->donates)
         mooncake_environment_prepare((uint32_t)number_of(provision, OPTION_LOAD_DEADLINE));
     if (plan->pool == PLAN_JOIN || plan->pool == PLAN_LAUNCH)
-        TRY(client_fill(provision));
+        TRY(client_from_options(provision->options, &provision->client));
     if (plan->pool == PLAN_FILE)
         TRY(mooncake_options_read_file(plan->file, &provision->client));
     if (has_pool(provision))
