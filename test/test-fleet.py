@@ -7,29 +7,13 @@ import pathlib
 import re
 import signal
 import socket
-import subprocess
-import urllib.request
 
-from lib.cluster import PROGRAM, Site, children_of, complete, free_port, is_alive, wait_for
+from lib.cluster import Site, children_of, complete, free_port, is_alive, pool_stat, segments, wait_for
 from lib.tap import Tap
 
 tap = Tap()
 PROMPT = list(range(300, 1000))
 BLOCKS = len(PROMPT) // 32
-
-
-def segments(master):
-    """What the master says of each segment, by host and size."""
-    url = f"http://127.0.0.1:{master.metrics_port}/get_segments_detail"
-    with urllib.request.urlopen(url, timeout=20) as answer:
-        return [(row["segment_name"].rsplit(":", 1)[0], row["size_bytes"]) for row in json.load(answer)["segments"]]
-
-
-def pool_stat(master):
-    result = subprocess.run([PROGRAM, "pool", "stat", f"mooncake://{master.address}", "--metrics-port",
-                             str(master.metrics_port)], capture_output=True, text=True, timeout=60)
-    assert result.returncode == 0, result
-    return result.stdout
 
 
 @tap.case("a donor lends, says so in its ready file, says it is alive, and leaves cleanly")

@@ -344,12 +344,7 @@ def _():
 @tap.case("connections beyond --max-connections are answered with 503 and closed, and counted")
 def _():
     with FakeServer("--max-connections", "3") as server:
-        def connections(count):
-            made = [server.connect() for _ in range(count)]
-            for connection in made:
-                connection.connect()
-            return made
-        held = connections(3)
+        held = [server.connect() for _ in range(3)]
         for connection in held:  # an answer: it was accepted, and in this order
             connection.request("GET", "/version")
             connection.getresponse().read()
@@ -363,7 +358,7 @@ def _():
         assert server.metrics()["tarn_connections_refused_total"] == 3
         assert server.log.count("3 connections are open") == 1, server.log
         # Who says nothing on a spare connection does not keep it: one more than there are.
-        silent = connections(40)
+        silent = [server.connect() for _ in range(40)]
         assert server.post(completions, {"prompt": "x"}).status == 503
         held[0].request("POST", completions, json.dumps({"prompt": "echo:mine|", "temperature": 0}))
         assert json.load(held[0].getresponse())["choices"][0]["text"] == "mine"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masters, donors and servers of a distributed pool for a test, as `tarn` runs them, on loopback.
+"""Masters, donors and servers of a distributed pool for a test, as `tarn` runs them: on loopback, or on hosts of lib.network.
 
     with Site() as site, site.master() as master, site.donor(master) as donor:
         donor.wait_for("lending")
@@ -13,10 +13,12 @@ import signal
 import socket
 import subprocess
 import tempfile
+import urllib.request
 
 import lib.server
 from lib.log import Log
 from lib.mooncake import die_with_parent, free_port
+from lib.network import LOOPBACK
 
 PROGRAM = lib.server.PROGRAM
 MAKE_MODEL = os.environ.get("TARN_MAKE_MODEL", "build/make-model")
@@ -50,13 +52,15 @@ def is_alive(pid):
 
 
 class Command:
-    """A `tarn` command that runs; its log is at hand."""
-    def __init__(self, *arguments, env=None):
+    """A `tarn` command that runs on a host; its log is at hand."""
+    def __init__(self, *arguments, env=None, host=LOOPBACK):
         environment = {name: value for name, value in os.environ.items() if name not in FOREIGN}
         self._log = Log()
-        self.process = subprocess.Popen(
-            [PROGRAM, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=self._log.file, env={**environment, **(env or {})}, preexec_fn=die_with_parent)
+        self.host = host
+        with host.inside():
+            self.process = subprocess.Popen(
+                [PROGRAM, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=self._log.file, env={**environment, **(env or {})}, preexec_fn=die_with_parent)
 
     @property
     def lines(self):
@@ -127,8 +131,8 @@ class Site:
                             "vocab=4096", "ctx=2048"], check=True, timeout=120)
         return path
 
-    def run(self, *arguments, env=None):
-        return Command(*arguments, env={"TMPDIR": str(self.temporary), **(env or {})})
+    def run(self, *arguments, env=None, host=LOOPBACK):
+        return Command(*arguments, env={"TMPDIR": str(self.temporary), **(env or {})}, host=host)
 
     def refused(self, *arguments, status=1, env=None):
         """What a command says that fails at once; it leaves no temporary directory behind."""
@@ -145,12 +149,13 @@ class Site:
         """No temporary directory is left."""
         assert not self.leftovers(), self.leftovers()
 
-    def master(self, *arguments, env=None, wait=True):
+    def master(self, *arguments, env=None, wait=True, host=LOOPBACK):
         """A `tarn master` that accepts, with .address and .metrics_port."""
-        port, metrics_port = free_port(), free_port()
+        with host.inside():
+            port, metrics_port = free_port(), free_port()
         command = self.run("master", "--rpc-port", port, "--metrics-port", metrics_port, "--local-hostname",
-                           "127.0.0.1", *arguments, env=env)
-        command.address, command.metrics_port = f"127.0.0.1:{port}", metrics_port
+                           host.address, *arguments, env=env, host=host)
+        command.address, command.metrics_port = f"{host.address}:{port}", metrics_port
         if wait:
             try:
                 command.wait_for("published in")
@@ -163,8 +168,8 @@ class Site:
         return self.run("donor", "--master", master.address, "--segment-size", segment, "--metrics-port",
                         master.metrics_port, *arguments, **named)
 
-    def serve(self, *arguments, env=None):
-        command = self.run("serve", self.model, "--threads", 1, "--port", 0, *arguments, env=env)
+    def serve(self, *arguments, **named):
+        command = self.run("serve", self.model, "--threads", 1, "--port", 0, *arguments, **named)
         command.url = None
         return command
 
@@ -179,10 +184,28 @@ def complete(server, tokens):
     """One completion of a server that listens."""
     port = int(server.wait_for(r"listening on http://127\.0\.0\.1:(\d+)", 120)[1])
     body = json.dumps({"prompt": tokens, "max_tokens": 4, "temperature": 0}).encode()
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+    with server.host.inside():
+        connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+    with connection:
         connection.sendall(b"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
                            b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     head, _, text = answer.partition(b"\r\n\r\n")
     assert b" 200 " in head.splitlines()[0], answer
     return json.loads(text)
+
+
+def segments(master):
+    """Host and size of each segment, as the master says."""
+    url = f"http://127.0.0.1:{master.metrics_port}/get_segments_detail"
+    with master.host.inside(), urllib.request.urlopen(url, timeout=20) as answer:
+        return [(row["segment_name"].rsplit(":", 1)[0], row["size_bytes"]) for row in json.load(answer)["segments"]]
+
+
+def pool_stat(master):
+    """What `tarn pool stat` says of its pool."""
+    with master.host.inside():
+        result = subprocess.run([PROGRAM, "pool", "stat", f"mooncake://{master.address}", "--metrics-port",
+                                 str(master.metrics_port)], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result
+    return result.stdout

@@ -15,6 +15,8 @@ import subprocess
 import time
 
 from lib.log import Log
+from lib.mooncake import die_with_parent
+from lib.network import LOOPBACK
 
 PROGRAM = os.environ.get("TARN_PROGRAM", "build/tarn")
 FAKE = os.environ.get("TARN_FAKE_SERVER", "build/fake-server")
@@ -57,12 +59,14 @@ class Answer:
 
 class Server:
     def __init__(self, *arguments, command=None, env=None, port=0, start_seconds=120,
-                 wait=True):
+                 wait=True, host=LOOPBACK):
         self.command = command or [PROGRAM, "serve"]
         self._log = Log()
-        self.process = subprocess.Popen(
-            [*self.command, *arguments, "--port", str(port)], stdin=subprocess.DEVNULL,
-            stderr=self._log.file, env={**os.environ, **PATIENT, **(env or {})})
+        self.host = host
+        with host.inside():
+            self.process = subprocess.Popen(
+                [*self.command, *arguments, "--port", str(port)], stdin=subprocess.DEVNULL,
+                stderr=self._log.file, env={**os.environ, **PATIENT, **(env or {})}, preexec_fn=die_with_parent)
         self.port = None
         if wait:
             wait_for(self._listens, start_seconds, "the server listens")
@@ -96,7 +100,10 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def connect(self, seconds=60):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
+        with self.host.inside():
+            connection.connect()
+        return connection
 
     def request(self, method, path, body=None, seconds=60):
         connection = self.connect(seconds)
@@ -124,7 +131,8 @@ class Server:
     def begin(self, path, body):
         """Send a request and return the socket without reading the answer."""
         body = json.dumps(body).encode()
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        with self.host.inside():
+            connection = socket.create_connection(("127.0.0.1", self.port), timeout=60)
         connection.sendall(f"POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: {len(body)}\r\n\r\n"
                            .encode() + body)
         return connection
