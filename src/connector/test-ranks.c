@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An engine of four ranks, each a process with pages of its own, over a real pool. Its transport is
- * the test's: a socket between the leader and each other rank. The bytes in a page are made from
- * its block, its group and its rank, so that no rank can take another's for its own.
+ * An engine of four ranks, each a process with pages of its own, over a real pool: one of this
+ * host, or a Mooncake pool (test/lib/rank-pool.h). Its transport is the test's: a socket between
+ * the leader and each other rank. The bytes in a page are made from its block, its group and its
+ * rank, so that no rank can take another's for its own.
  *
  * Ranks lose pages, find damaged ones, are slow, die. What a verdict calls good holds exactly those
  * bytes on every rank, is the least of what the ranks have, and is the same for all; a page is
  * retired when the last rank has let go of it; and nobody waits past the deadline.
  */
-#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -20,7 +20,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,8 +27,9 @@
 
 #include "connector/connector.h"
 #include "key/chain.h"
+#include "lib/fake-device.h"
+#include "lib/rank-pool.h"
 #include "os/clock.h"
-#include "store/local/pool.h"
 
 enum { RANKS = 4, T = 4, BLOCKS = 12, PROMPT = T * BLOCKS + 1, SLOTS = 64, BASE = 20 };
 enum { GROUPS = 2 };
@@ -41,8 +41,18 @@ enum fault {
     FAULT_NONE,
     FAULT_MISS,    /* its store no longer finds block `at` */
     FAULT_SLOW,    /* a get takes `at` milliseconds */
+    FAULT_TOKENS,  /* block `at` was stored for other tokens */
     FAULT_DIES,    /* on the first step */
+    FAULT_ENDS,    /* at its end: killed where others close */
     FAULT_GIVES_UP /* on the first step, and says so */
+};
+
+/* How pages go. */
+enum way {
+    WAY_AS_IT_IS,
+    WAY_STAGED,  /* through host memory, both ways */
+    WAY_DEVICE,  /* the same, since they lie on a device, whose memory the CPU cannot read */
+    WAY_COMPARED /* stored with their tokens */
 };
 
 struct script {
@@ -50,8 +60,10 @@ struct script {
     int rank;
     uint32_t at;
     uint32_t deadline_ms;
-    bool is_deaf;   /* the leader does not see that a socket was closed */
-    bool does_fail; /* the leader says that it cannot go on instead of waiting for a verdict */
+    enum way way;
+    uint64_t lent_bytes; /* by each rank, to a pool that takes any */
+    bool is_deaf;        /* the leader does not see that a socket was closed */
+    bool does_fail;      /* the leader says that it cannot go on instead of waiting for a verdict */
 };
 
 /* What a rank saw, in memory that all share. */
@@ -70,8 +82,7 @@ struct seen {
 };
 
 static struct seen *seen; /* one a rank */
-static char folder[64];
-static char path[80];
+static char prefix[16];   /* of this test's keys */
 static struct tarn_digest digests[BLOCKS];
 static int32_t tokens[PROMPT];
 static struct script script;
@@ -107,9 +118,9 @@ static struct store *real_of(struct store *store)
 
 static enum tarn_status shim_intern(struct store *store, const char *text, uint32_t *out_index)
 {
-    CHECK(seen[rank].space_count < RANKS * GROUPS);
-    (void)snprintf(seen[rank].spaces[seen[rank].space_count++], sizeof(seen[rank].spaces[0]), "%s",
-                   text);
+    if (seen[rank].space_count < RANKS * GROUPS) /* behind them, that of a canary */
+        (void)snprintf(seen[rank].spaces[seen[rank].space_count++], sizeof(seen[rank].spaces[0]),
+                       "%s", text);
     return store_namespace(real_of(store), text, out_index);
 }
 
@@ -125,17 +136,43 @@ static enum tarn_status shim_lookup(struct store *store, const struct store_key 
     return store_lookup(real_of(store), keys, count, out_lease, out_count);
 }
 
+static uint8_t group_a[SLOTS][GROUP_A];
+static uint8_t group_b[SLOTS][GROUP_B];
+
+/* Not when pages are staged: then a get that is late writes into slots alone. */
+static bool lies_in_a_page(const struct store_item *item)
+{
+    const uint8_t *base = item->spans[0].base;
+    return (base >= group_a[0] && base < group_a[SLOTS]) ||
+           (base >= group_b[0] && base < group_b[SLOTS]);
+}
+
+static enum tarn_status shim_register(struct store *store, void *base, size_t size)
+{
+    return store_register(real_of(store), base, size);
+}
+
+static void shim_unregister(struct store *store, void *base)
+{
+    store_unregister(real_of(store), base);
+}
+
 static enum tarn_status shim_get(struct store *store, struct store_item *items, size_t count)
 {
-    atomic_store(&seen[rank].is_inside, true);
+    atomic_store(&seen[rank].is_inside, lies_in_a_page(&items[0]));
     if (script.rank == rank && script.fault == FAULT_SLOW) {
         const struct timespec time = { script.at / 1000, script.at % 1000 * 1000000L };
         (void)nanosleep(&time, NULL);
     }
     const enum tarn_status status = store_get(real_of(store), items, count);
     for (size_t i = 0; i < count; i++) {
-        if (script.rank == rank && script.fault == FAULT_MISS && items[i].key.depth == script.at)
+        const struct tarn_span *last = &items[i].spans[items[i].span_count - 1];
+        if (script.rank != rank || items[i].key.depth != script.at)
+            continue;
+        if (script.fault == FAULT_MISS)
             items[i].status = TARN_MISS;
+        if (script.fault == FAULT_TOKENS)
+            ((uint8_t *)last->base)[last->size_bytes - 1] ^= 1;
     }
     atomic_store(&seen[rank].is_inside, false);
     return status;
@@ -163,6 +200,8 @@ static void shim_close(struct store *store)
 
 static const struct store_ops shim_ops = {
     .name = "shim",
+    .register_memory = shim_register,
+    .unregister_memory = shim_unregister,
     .intern = shim_intern,
     .exists = shim_exists,
     .lookup = shim_lookup,
@@ -189,8 +228,6 @@ enum { HEAD_BYTES = offsetof(struct message, bytes) };
 
 static struct message message; /* in */
 static struct tarn_connector *connector;
-static uint8_t group_a[SLOTS][GROUP_A];
-static uint8_t group_b[SLOTS][GROUP_B];
 static int sockets[RANKS]; /* the leader's to each; of another rank the one to the leader, at 0 */
 static unsigned held[SLOTS];
 
@@ -229,22 +266,37 @@ static void rank_open(void)
                                              .tensor_parallel_size = RANKS,
                                              .request_count_max = 8,
                                              .request_tokens_max = 1000 };
-    const struct tarn_connector_options options = { .size = sizeof(options),
-                                                    .lookup_deadline_ms = 10000,
-                                                    .load_deadline_ms = script.deadline_ms,
-                                                    .transfer_batch_size = 4 };
-    const struct pool_options pool = { .path = path, .size_bytes = 64 << 20 };
-    const struct tarn_region regions_a[] = {
-        { (uintptr_t)group_a, KEY_BYTES, GROUP_A, SLOTS, NULL, 0 },
-        { (uintptr_t)group_a + KEY_BYTES, KEY_BYTES, GROUP_A, SLOTS, NULL, 0 },
+    const bool stages = script.way == WAY_STAGED || script.way == WAY_DEVICE;
+    const struct tarn_connector_options options = {
+        .size = sizeof(options),
+        .cache_prefix = prefix,
+        .lookup_deadline_ms = 10000,
+        .load_deadline_ms = script.deadline_ms,
+        .transfer_batch_size = 4,
+        .stage_through_host = stages ? TARN_SETTING_ON : TARN_SETTING_UNSET,
+        .verify_tokens = script.way == WAY_COMPARED ? TARN_SETTING_ON : TARN_SETTING_OFF
     };
-    const struct tarn_region region_b = { (uintptr_t)group_b, GROUP_B, GROUP_B, SLOTS, NULL, 0 };
+    const uint64_t far = script.way == WAY_DEVICE ? FAKE_DEVICE_BIAS : 0;
+    const uint64_t base_a = (uintptr_t)group_a + far;
+    const struct tarn_region regions_a[] = {
+        { base_a, KEY_BYTES, GROUP_A, SLOTS, NULL, 0 },
+        { base_a + KEY_BYTES, KEY_BYTES, GROUP_A, SLOTS, NULL, 0 },
+    };
+    const struct tarn_region region_b = {
+        (uintptr_t)group_b + far, GROUP_B, GROUP_B, SLOTS, NULL, 0
+    };
     const struct tarn_group groups[] = { { 0, 0, NULL, 0, regions_a, 2 },
                                          { 1, 0, NULL, 0, &region_b, 1 } };
-    const struct tarn_layout layout = {
-        sizeof(layout), T, TARN_PAGES_BY_SLOT, groups, 2, NULL, 0, NULL
-    };
-    CHECK(pool_open(&pool, &shim.real) == TARN_OK);
+    const struct tarn_layout layout = { sizeof(layout),
+                                        T,
+                                        TARN_PAGES_BY_SLOT,
+                                        groups,
+                                        2,
+                                        NULL,
+                                        0,
+                                        far ? fake_device_table(fake_device_create(rank)) : NULL };
+    CHECK(rank_pool_open(script.lent_bytes, &shim.real) == TARN_OK);
+    shim.base.traits = *store_traits(shim.real);
     CHECK(connector_open_with(&options, &engine, &shim.base, &connector) == TARN_OK);
     CHECK(ops->register_layout(connector, &layout) == TARN_OK);
 }
@@ -336,6 +388,8 @@ static void rank_close(enum tarn_status status)
     seen[rank].end_ns = clock_now_ns();
     for (uint64_t block = 0; block < BLOCKS && status == TARN_OK; block++)
         seen[rank].is_right = seen[rank].is_right && block_is_right(block);
+    if (script.rank == rank && script.fault == FAULT_ENDS)
+        (void)raise(SIGKILL);
     CHECK(ops->close(connector, 20000) == TARN_OK);
     _exit(0);
 }
@@ -598,7 +652,7 @@ static bool group_run(struct script what)
     for (int i = 0; i < RANKS; i++) {
         int result = 0;
         assert_int_equal(waitpid(children[i], &result, 0), children[i]);
-        if (what.fault == FAULT_DIES && what.rank == i)
+        if ((what.fault == FAULT_DIES || what.fault == FAULT_ENDS) && what.rank == i)
             continue;
         if (!WIFEXITED(result) || WEXITSTATUS(result) != 0) {
             print_message("# %s (status %x)\n", seen[i].error, (unsigned)result);
@@ -624,63 +678,56 @@ static void all_agree(uint64_t offered, uint64_t good)
  * any more. */
 static bool pool_is_full(void)
 {
-    const struct pool_options pool = { .path = path };
-    struct store *store;
-    bool is_full = seen[0].space_count == (size_t)RANKS * GROUPS;
-    if (pool_open(&pool, &store) != TARN_OK)
+    const char *spaces[RANKS * GROUPS];
+    for (size_t i = 0; i < seen[0].space_count; i++)
+        spaces[i] = seen[0].spaces[i];
+    return seen[0].space_count == LENGTH_OF(spaces) &&
+           rank_pool_has(spaces, LENGTH_OF(spaces), digests, BLOCKS);
+}
+
+/* Let an engine find nothing, and fill the pool. */
+static bool pool_fill(struct script what)
+{
+    static unsigned int count;
+    (void)snprintf(prefix, sizeof(prefix), "ranks%u", count++);
+    what.rank = what.fault ? what.rank : -1;
+    what.deadline_ms = 5000;
+    if (!group_run(what) || seen[0].offered != 0)
         return false;
-    for (size_t i = 0; i < seen[0].space_count; i++) {
-        struct store_key keys[BLOCKS] = { { .depth = 0 } };
-        bool present[BLOCKS] = { false };
-        for (uint32_t block = 0; block < BLOCKS; block++) {
-            keys[block].digest = digests[block];
-            if (store_namespace(store, seen[0].spaces[i], &keys[block].namespace_index) != TARN_OK)
-                is_full = false;
-        }
-        if (store_exists(store, keys, BLOCKS, present) != TARN_OK)
-            is_full = false;
-        for (uint32_t block = 0; block < BLOCKS; block++) {
-            if (!present[block])
-                print_message("# block %u is not there: %s\n", block, seen[0].spaces[i]);
-            is_full = is_full && present[block];
-        }
+    for (int i = 0; i < RANKS; i++) {
+        if (seen[i].saved_count != (size_t)BLOCKS * GROUPS)
+            return false;
     }
-    store_close(store);
-    return is_full;
+    return true;
 }
 
 static int setup(void **state)
+{
+    (void)state;
+    return pool_fill((struct script){ .fault = FAULT_NONE }) && pool_is_full() ? 0 : -1;
+}
+
+static int setup_all(void **state)
 {
     struct chain chain;
     (void)state;
     seen = mmap(NULL, RANKS * sizeof(*seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
                 0);
-    (void)snprintf(folder, sizeof(folder), "/dev/shm/tarn-ranks-XXXXXX");
-    if (seen == MAP_FAILED || !mkdtemp(folder))
-        return -1;
-    (void)snprintf(path, sizeof(path), "%s/pool", folder);
     for (int32_t i = 0; i < PROMPT; i++)
         tokens[i] = i * 7;
-    if (chain_init(&chain, NULL, T) != TARN_OK || chain_extend(&chain, tokens, PROMPT) != TARN_OK)
+    if (seen == MAP_FAILED || chain_init(&chain, NULL, T) != TARN_OK ||
+        chain_extend(&chain, tokens, PROMPT) != TARN_OK)
         return -1;
     memcpy(digests, chain.blocks, sizeof(digests));
     chain_deinit(&chain);
-    /* The first engine finds nothing, and fills the pool. */
-    if (!group_run((struct script){ .rank = -1, .deadline_ms = 5000 }) || seen[0].offered != 0)
-        return -1;
-    for (int i = 0; i < RANKS; i++) {
-        if (seen[i].saved_count != (size_t)BLOCKS * GROUPS)
-            return -1;
-    }
-    return pool_is_full() ? 0 : -1;
+    return rank_pool_init() ? 0 : -1;
 }
 
-static int teardown(void **state)
+static int teardown_all(void **state)
 {
     (void)state;
-    (void)unlink(path);
     (void)munmap(seen, RANKS * sizeof(*seen));
-    return rmdir(folder);
+    return rank_pool_deinit() ? 0 : -1;
 }
 
 /* ---- what they do together ---- */
@@ -695,32 +742,16 @@ static void what_four_ranks_saved_four_others_load(void **state)
 /* Take the page of a block out of the pool, on one rank and in one group alone. */
 static void page_lose(int of_rank, uint32_t group, uint64_t block)
 {
-    const struct pool_options pool = { .path = path };
-    struct store *store;
-    struct store_key key = { .digest = digests[block] };
-    assert_int_equal(pool_open(&pool, &store), TARN_OK);
-    assert_int_equal(store_namespace(store, seen[of_rank].spaces[group], &key.namespace_index),
-                     TARN_OK);
-    assert_int_equal(store_remove(store, &key), TARN_OK);
-    store_close(store);
+    assert_true(rank_pool_lose(seen[of_rank].spaces[group], &digests[block]));
 }
 
 /* Flip a bit of the page of a block in the pool's memory. */
 static void page_damage(int of_rank, uint32_t group, uint64_t block)
 {
     uint8_t page[GROUP_A];
-    struct stat stat = { 0 };
     const size_t page_bytes = group ? GROUP_B : GROUP_A;
-    const int fd = open(path, O_RDWR | O_CLOEXEC);
-    assert_true(fd >= 0 && fstat(fd, &stat) == 0);
-    uint8_t *pool = mmap(NULL, (size_t)stat.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    assert_true(pool != MAP_FAILED);
     pattern(block, group, of_rank, page, page_bytes);
-    uint8_t *found = memmem(pool, (size_t)stat.st_size, page, page_bytes);
-    assert_non_null(found);
-    found[page_bytes / 2] ^= 4;
-    assert_int_equal(munmap(pool, (size_t)stat.st_size), 0);
-    (void)close(fd);
+    assert_true(rank_pool_damage(seen[of_rank].spaces[group], &digests[block], page, page_bytes));
 }
 
 /* A block counts only with every group on every rank: the leader asks for all of them. */
@@ -833,7 +864,58 @@ static void an_error_of_a_rank_reaches_all_through_the_leader(void **state)
     all_end(-1, TARN_NO_MEMORY, began_ns, 30000);
 }
 
-#define RANKS_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+/* ---- ways that pages go ---- */
+
+/* What one way saved another loads: the objects are the same. */
+static void pages_on_a_device_are_staged_and_the_objects_are_the_same(void **state)
+{
+    (void)state;
+    const enum way ways[] = { WAY_DEVICE, WAY_STAGED, WAY_AS_IT_IS, WAY_DEVICE };
+    for (size_t i = 0; i < LENGTH_OF(ways); i++) {
+        const struct script lacks = { .rank = -1, .deadline_ms = 5000, .way = ways[i] };
+        const int of_rank = (int)i % RANKS;
+        page_lose(of_rank, i % GROUPS, 3 + i);
+        assert_true(group_run(lacks)); /* computes it again, and saves it this way */
+        all_agree(3 + i, 3 + i);
+    }
+    assert_true(group_run((struct script){ .rank = -1, .deadline_ms = 5000, .way = WAY_STAGED }));
+    all_agree(BLOCKS, BLOCKS);
+}
+
+static void a_rank_that_is_slow_to_stage_costs_a_prefix(void **state)
+{
+    (void)state;
+    assert_true(group_run((struct script){
+        .fault = FAULT_SLOW, .rank = 1, .at = 1500, .deadline_ms = 600, .way = WAY_DEVICE }));
+    assert_true(seen[0].good < BLOCKS);
+    all_agree(BLOCKS, seen[0].good);
+}
+
+/* Such pages have names of their own, and each rank compares. */
+static void tokens_are_compared_on_every_rank(void **state)
+{
+    (void)state;
+    const struct script compares = { .rank = -1, .deadline_ms = 5000, .way = WAY_COMPARED };
+    assert_true(pool_fill(compares));
+    assert_true(pool_is_full());
+    assert_true(group_run(compares));
+    all_agree(BLOCKS, BLOCKS);
+    for (int of_rank = 0; of_rank < RANKS; of_rank += 3) {
+        assert_true(group_run((struct script){ .fault = FAULT_TOKENS,
+                                               .rank = of_rank,
+                                               .at = 4 + (uint32_t)of_rank,
+                                               .deadline_ms = 5000,
+                                               .way = WAY_COMPARED }));
+        all_agree(BLOCKS, 4 + (uint64_t)of_rank);
+    }
+    page_lose(1, 1, 9);
+    assert_true(group_run(compares));
+    all_agree(9, 9);
+    assert_true(group_run(compares));
+    all_agree(BLOCKS, BLOCKS);
+}
+
+#define RANKS_TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void)
 {
@@ -843,12 +925,26 @@ int main(void)
         RANKS_TEST(a_page_that_one_rank_does_not_get_shortens_the_load_for_all),
         RANKS_TEST(a_damaged_page_on_one_rank_shortens_the_load_for_all_and_is_replaced),
         RANKS_TEST(a_slow_rank_costs_a_prefix_and_nothing_is_freed_under_it),
+        RANKS_TEST(pages_on_a_device_are_staged_and_the_objects_are_the_same),
+        RANKS_TEST(a_rank_that_is_slow_to_stage_costs_a_prefix),
+        cmocka_unit_test(tokens_are_compared_on_every_rank),
         RANKS_TEST(a_rank_that_dies_ends_all_within_the_deadline),
         RANKS_TEST(a_rank_that_is_seen_to_die_ends_all_at_once),
         RANKS_TEST(a_leader_that_dies_ends_all_within_the_deadline),
         RANKS_TEST(an_error_at_the_leader_reaches_all_as_a_verdict),
         RANKS_TEST(an_error_of_a_rank_reaches_all_through_the_leader),
     };
+    /* What does not go through the store is seen above. */
+    const struct CMUnitTest far_tests[] = {
+        RANKS_TEST(what_four_ranks_saved_four_others_load),
+        RANKS_TEST(a_page_that_one_rank_lost_ends_the_offer_for_all),
+        RANKS_TEST(a_damaged_page_on_one_rank_shortens_the_load_for_all_and_is_replaced),
+        RANKS_TEST(a_slow_rank_costs_a_prefix_and_nothing_is_freed_under_it),
+        RANKS_TEST(pages_on_a_device_are_staged_and_the_objects_are_the_same),
+        cmocka_unit_test(tokens_are_compared_on_every_rank),
+        RANKS_TEST(a_rank_that_dies_ends_all_within_the_deadline),
+    };
     ops = tarn_connector_ops(TARN_ABI_VERSION);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return rank_pool_is_far() ? cmocka_run_group_tests(far_tests, setup_all, teardown_all)
+                              : cmocka_run_group_tests(tests, setup_all, teardown_all);
 }
