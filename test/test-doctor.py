@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import resource
 import shutil
 import socket
 import subprocess
@@ -29,9 +30,9 @@ def place():
         shutil.rmtree(folder)
 
 
-def doctor(*arguments, port=0):
-    """Exit status, and findings by check; a check's worst finding counts."""
-    result = subprocess.run([PROGRAM, "doctor", "--json", "--port", str(port), *arguments],
+def doctor(*arguments, port=0, limit=None):
+    """Exit status, and findings by check; a check's worst finding counts. `limit` is set first, in its process."""
+    result = subprocess.run([PROGRAM, "doctor", "--json", "--port", str(port), *arguments], preexec_fn=limit,
                             capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
     assert "tarn: " not in result.stderr, result.stderr  # Mooncake's library has its own to say
     answer = json.loads(result.stdout)
@@ -158,6 +159,18 @@ def _():
         status, checks = doctor("--config", str(file))
         assert status == 1 and f"{folder}/master.addr" in checks["master"]["text"], checks
         assert "rdma over none0" in checks["device"]["text"], checks
+
+
+@tap.case("RDMA with little memory to lock: the doctor names both sizes and what to set")
+def _():
+    def limit():
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (64 << 10, 64 << 10))
+    pool = ("--pool", f"mooncake://127.0.0.1:{free_port()}", "--global-segment-size", "1GiB", "--local-buffer-size", "1GiB")
+    status, checks = doctor(*pool, "--protocol", "rdma", limit=limit)
+    assert status == 1 and checks["memlock"]["result"] == "failed", checks
+    assert checks["memlock"]["text"] == "RDMA registers 2 GiB, but only 64 KiB may be locked", checks
+    assert "LimitMEMLOCK=infinity" in checks["memlock"]["advice"], checks
+    assert doctor(*pool, limit=limit)[1]["memlock"]["result"] == "note"
 
 
 @with_bridge("a master that the server would start: its program and its ports are looked at")

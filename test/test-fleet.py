@@ -7,11 +7,16 @@ import pathlib
 import re
 import signal
 import socket
+import subprocess
+import time
 
-from lib.cluster import Site, children_of, complete, free_port, is_alive, pool_stat, segments, wait_for
+from lib.cluster import PROGRAM, Site, children_of, complete, free_port, is_alive, pool_stat, segments, wait_for
+from lib.mooncake import Master
+from lib.pool import BLOCKWISE, Place, ask, prompt, settle
 from lib.tap import Tap
 
 tap = Tap()
+OLD_MASTER = os.environ["TARN_OLD_MASTER"]
 PROMPT = list(range(300, 1000))
 BLOCKS = len(PROMPT) // 32
 
@@ -193,6 +198,59 @@ def _():
         assert server.stop() == 0, server.log
         server.wait_for("where blocks landed is not known")
         site.is_clean()
+
+
+@tap.case("a master of another version is found at start within 10 s, by servers that save and that only load")
+def _():
+    with Site() as site, site.master("--mooncake-master", OLD_MASTER) as master:
+        for role, step in (("both", "put"), ("consumer", "get")):
+            started = time.monotonic()
+            log = site.refused("serve", site.model, "--port", 0, "--pool", f"mooncake://{master.address}", "--role", role,
+                               *site.pool_options(master))
+            assert time.monotonic() - started < 10, log
+            assert "tarn: listening on" not in log
+            assert re.search(rf"error: mooncake: the master answers questions, and the step `{step}` failed: RPC failed "
+                             r"\(-900\)\. Client and master are most likely of different versions of Mooncake, .* "
+                             r"\(here: Mooncake 0\.3\.13", log), log
+        result = subprocess.run([PROGRAM, "doctor", "--pool", f"mooncake://{master.address}"], capture_output=True,
+                                text=True, timeout=60)
+        assert result.returncode == 1 and "different versions of Mooncake" in result.stdout, result
+
+
+@tap.case("a real master restarted in the middle: the pool is empty and refills, and the hit rate in /metrics shows it")
+def _():
+    with Master() as master, Place() as place:
+        options = ("--global-segment-size", "64MiB", "--local-buffer-size", "64MiB", "--staging-buffer", "8MiB",
+                   "--master-metrics-port", str(master.metrics_port), *BLOCKWISE)
+
+        def rate(server, tokens):
+            """What the pool gave of a prompt, and of the blocks asked of it, how many it had."""
+            def counts():
+                metrics = server.metrics()
+                return [metrics[f'tarn_pool_blocks_total{{result="{result}"}}'] for result in ("hit", "miss")]
+            before = counts()
+            asked = ask(server, tokens)
+            hit, miss = (now - then for now, then in zip(counts(), before))
+            assert asked.text == ask(one, tokens).text
+            return asked.pool, hit / (hit + miss) if hit + miss else None
+
+        with place.server(*options, pool=master.pool) as one, place.server(*options, pool=master.pool) as two:
+            for seed in range(2):
+                ask(one, prompt(641, seed))
+            settle(one)
+            assert rate(two, prompt(641, 0)) == (640, 1)
+            master.restart()
+            pool, right_after = rate(two, prompt(641, 1))  # it was in the pool before
+            assert pool == 0 and not right_after, (pool, right_after)
+            seed, refilled = 2, (0, 0)
+            deadline = time.monotonic() + 90
+            while refilled != (640, 1):  # both lend their memory again by themselves, some seconds later
+                assert time.monotonic() < deadline, (seed, refilled)
+                ask(one, prompt(641, seed))
+                settle(one)
+                refilled = rate(two, prompt(641, seed))
+                seed += 1
+            assert one.stop() == 0 and two.stop() == 0, one.log + two.log
 
 
 tap.done()

@@ -7,8 +7,8 @@ import sys
 
 root = pathlib.Path(sys.argv[1])
 rows = [line for line in (root / "docs/faults.md").read_text().splitlines() if line.startswith("| ")][1:]
-tests = [path.read_text() for folder in ("src", "test") for path in (root / folder).rglob("*test*")
-         if path.suffix in (".c", ".py")]
+tests = [path.read_text() for folder in ("src", "test") for path in (root / folder).rglob("*")
+         if path.suffix in (".c", ".py") and re.search("test|conformance", path.name)]
 # A C test is a function and is listed; a Python case is a string, maybe in two pieces.
 code = re.sub(r'"\s*\n\s*"', "", "\n".join(tests))
 

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "store/mooncake/function-list.h"
 
@@ -30,6 +32,7 @@ static struct {
 } buffers[BUFFERS_MAX];
 static size_t handle_count;
 static size_t waiting_count;
+static const char *hold_file; /* of the environment */
 
 #define X(name, result, parameters, since) EXPORT result mooncake_store_##name parameters;
 MOONCAKE_REQUIRED(X)
@@ -69,6 +72,8 @@ __attribute__((constructor)) static void environment_read(void)
     const char *text = getenv("FAKE_MOONCAKE");
     if (text && strncmp(text, "put=", 4) == 0)
         knobs[FAKE_MOONCAKE_PUT] = strtol(text + 4, NULL, 10);
+    else if (text && strncmp(text, "hold=", 5) == 0)
+        hold_file = text + 5;
 }
 
 __attribute__((destructor)) static void objects_free(void)
@@ -157,12 +162,40 @@ static int64_t object_get(const char *key, void **bases, const size_t *sizes, si
     return result ? result : (int64_t)object->size - knobs[FAKE_MOONCAKE_SHORT];
 }
 
+static uint64_t buffers_hash(void *const *bases, const size_t *sizes, size_t count)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < sizes[i]; j++)
+            hash = (hash ^ ((const uint8_t *)bases[i])[j]) * UINT64_C(1099511628211);
+    return hash;
+}
+
+/* Wait as long as there is the file; nobody writes into the buffers of a call that has not
+ * returned. */
+static void hold_by_file(void *const *bases, const size_t *sizes, size_t count)
+{
+    const struct timespec moment = { .tv_nsec = 1000000 };
+    const uint64_t hash = buffers_hash(bases, sizes, count);
+    while (access(hold_file, F_OK) == 0) {
+        pthread_mutex_unlock(&lock);
+        (void)nanosleep(&moment, NULL);
+        pthread_mutex_lock(&lock);
+    }
+    if (buffers_hash(bases, sizes, count) == hash)
+        return;
+    (void)fprintf(stderr, "fake-mooncake: the buffers of a get were used before it returned\n");
+    _exit(99);
+}
+
 /* Wait as long as the test wants gets to. */
-static void hold(void)
+static void hold(void *const *bases, const size_t *sizes, size_t count)
 {
     waiting_count++;
     while (knobs[FAKE_MOONCAKE_HOLD])
         pthread_cond_wait(&changed, &lock);
+    if (hold_file && access(hold_file, F_OK) == 0)
+        hold_by_file(bases, sizes, count);
     waiting_count--;
 }
 
@@ -225,7 +258,7 @@ int mooncake_store_batch_get_into(void *store, const char **keys, void **bases, 
 {
     (void)store;
     pthread_mutex_lock(&lock);
-    hold();
+    hold(bases, sizes, count);
     for (size_t i = 0; i < count; i++)
         results[i] = object_get(keys[i], &bases[i], &sizes[i], 1, false);
     pthread_mutex_unlock(&lock);
@@ -320,9 +353,12 @@ int mooncake_store_batch_get_into_multi_buffers(void *store, const char **keys, 
                                                 const size_t *sizes, const size_t *counts,
                                                 size_t count, int64_t *results)
 {
+    size_t buffer_count = 0;
     (void)store;
+    for (size_t i = 0; i < count; i++)
+        buffer_count += counts[i];
     pthread_mutex_lock(&lock);
-    hold();
+    hold(bases, sizes, buffer_count);
     for (size_t i = 0, at = 0; i < count; at += counts[i++])
         results[i] = object_get(keys[i], &bases[at], &sizes[at], counts[i], true);
     pthread_mutex_unlock(&lock);

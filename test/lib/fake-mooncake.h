@@ -4,8 +4,10 @@
  * library with Mooncake's functions over a table in memory.
  *
  * What it does wrong is told through fake_mooncake_set(), which the test finds with dlsym(), or
- * through the environment variable FAKE_MOONCAKE, "CALL=RESULT,…" (put=-900), when it is loaded in
- * another process. Objects are of the process and outlive the handles. Any thread.
+ * through the environment variable FAKE_MOONCAKE when it is loaded in another process: "put=RESULT"
+ * (-900), or "hold=FILE": gets wait while there is such a file, then write and return, and if their
+ * buffers are not as they were, somebody used them meanwhile, and the process ends with that said.
+ * Objects are of the process and outlive the handles. Any thread.
  */
 #ifndef TEST_FAKE_MOONCAKE_H
 #define TEST_FAKE_MOONCAKE_H

@@ -95,10 +95,12 @@ static enum tarn_status client_setup(struct client *client, const struct mooncak
     const int result = setup_call(client, options, hostname);
     if (result != 0) {
         log_error("mooncake: setup of the client failed after %" PRIu64 " ms: %s. Does a "
-                  "mooncake_master listen at %s, and are %" PRIu64 " + %" PRIu64
+                  "mooncake_master of this version (%s%s) listen at %s, and are %" PRIu64
+                  " + %" PRIu64
                   " bytes of memory free here (global_segment_size, local_buffer_size)?",
                   (clock_now_ns() - start_ns) / NS_PER_MS,
                   result_print(result, result_text, sizeof(result_text)),
+                  client->version[0] ? "Mooncake " : client->provider.path, client->version,
                   options->master_server_address, options->global_segment_bytes,
                   options->local_buffer_bytes);
         return TARN_IO;
@@ -182,17 +184,19 @@ static enum tarn_status canary_fail(const struct canary *canary, const char *ste
     return TARN_IO;
 }
 
-/* Exists worked, and puts do not: what versions that differ look like. */
-static enum tarn_status canary_fail_put(const struct canary *canary, int result)
+/* Questions are answered, and the step that moves an object is not: what versions that differ look
+ * like. */
+static enum tarn_status canary_fail_move(const struct canary *canary, const char *step,
+                                         int64_t result)
 {
     char text[RESULT_BYTES];
     const struct client *client = canary->client;
     if (!result_is_rpc(result))
-        return canary_fail(canary, "put", result);
-    log_error("mooncake: the master answers questions and takes no object: the step `put` failed: "
-              "%s. Client and master are most likely of different versions of Mooncake, with which "
-              "no page would ever be saved: use the same on all hosts (here: %s%s)",
-              result_print(result, text, sizeof(text)),
+        return canary_fail(canary, step, result);
+    log_error("mooncake: the master answers questions, and the step `%s` failed: %s. Client and "
+              "master are most likely of different versions of Mooncake, with which no page would "
+              "ever be saved or loaded: use the same on all hosts (here: %s%s)",
+              step, result_print(result, text, sizeof(text)),
               client->version[0] ? "Mooncake " : client->provider.path, client->version);
     return TARN_UNSUPPORTED;
 }
@@ -236,7 +240,7 @@ static enum tarn_status canary_read(const struct canary *canary)
 {
     const int64_t got = canary_get(canary);
     if (got != HEADER_BYTES + CANARY_BYTES)
-        return canary_fail(canary, "get", got);
+        return canary_fail_move(canary, "get", got);
     return canary_compare(canary);
 }
 
@@ -258,7 +262,7 @@ static enum tarn_status canary_of_producer(struct canary *canary,
         return TARN_OK;
     }
     if (put != 0)
-        return canary_fail_put(canary, put);
+        return canary_fail_move(canary, "put", put);
     const int found = canary_exists(canary);
     if (found != 1)
         return canary_fail(canary, "exists", found);
@@ -277,7 +281,7 @@ static enum tarn_status canary_of_consumer(struct canary *canary)
     const int found = canary_exists(canary);
     if (found < 0)
         return canary_fail(canary, "exists", found);
-    if (found == 0) {
+    if (found == 0 && canary_get(canary) == MOONCAKE_NOT_FOUND) { /* a master that is understood */
         log_info("mooncake: the pool holds no object to try reads with yet");
         return TARN_OK;
     }

@@ -398,6 +398,9 @@ static void a_consumer_puts_nothing(void **state)
     fake_set(FAKE_MOONCAKE_GET, -800); /* of the object that the case's own opening left */
     assert_int_equal(mooncake_open(&options, &other), TARN_IO);
     expect_said("`get`");
+    fake_set(FAKE_MOONCAKE_GET, -900);
+    assert_int_equal(mooncake_open(&options, &other), TARN_UNSUPPORTED);
+    expect_said("different versions");
 }
 
 static void functions_that_are_missing_are_named(void **state)
