@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "cli/bench-report.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "codec/json.h"
@@ -129,13 +130,6 @@ static enum tarn_status measure(struct bench *bench, enum side side, const struc
     return TARN_OK;
 }
 
-static int rate_compare(const void *a, const void *b)
-{
-    const double left = *(const double *)a;
-    const double right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
 /* The sides take turns, so that whatever else the machine does falls on both. */
 static enum tarn_status row_measure(struct bench *bench, size_t index)
 {
@@ -152,9 +146,8 @@ static enum tarn_status row_measure(struct bench *bench, size_t index)
             TRY(measure(bench, (enum side)side, &rows[index], &rates[side][run]));
     }
     for (int side = 0; side < SIDE_COUNT; side++) {
-        qsort(rates[side], bench->runs, sizeof(double), rate_compare);
-        result->rate[side] = rates[side][bench->runs / 2];
-        result->fastest[side] = rates[side][bench->runs - 1];
+        result->rate[side] = bench_quantile(rates[side], bench->runs, 0.5);
+        result->fastest[side] = bench_quantile(rates[side], bench->runs, 1);
     }
     result->ratio = result->rate[SIDE_TARN] / result->rate[SIDE_LIBLLAMA];
     return TARN_OK;

@@ -21,7 +21,6 @@
 
 enum {
     PAGES = 64, /* of one batch */
-    RUNS_MAX = 31,
     LOOKUPS = 2000,
     SMALL_ENTRIES = 10000,
     LARGE_ENTRIES = 10000000,
@@ -35,7 +34,7 @@ static const uint64_t LARGE_NEEDS_BYTES = UINT64_C(3) << 30;
 
 struct rig {
     const struct pool_rows_options *options;
-    struct pool_rows *out;
+    struct bench_rows *out;
     char directory[64];
     char pool_path[PATH_BYTES];
     char file_path[PATH_BYTES];
@@ -74,19 +73,6 @@ static enum tarn_status interrupted(void)
 
 /* ---- numbers ---- */
 
-static int compare(const void *a, const void *b)
-{
-    const double left = *(const double *)a;
-    const double right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
-static double quantile(double *values, size_t count, double part)
-{
-    qsort(values, count, sizeof(*values), compare);
-    return values[(size_t)(part * (double)(count - 1) + 0.5)];
-}
-
 static uint64_t rig_now_ns(const struct rig *rig)
 {
     struct timespec now = { 0 };
@@ -101,26 +87,17 @@ static double seconds_since(const struct rig *rig, uint64_t start_ns)
     return (double)(rig_now_ns(rig) - start_ns) / 1e9;
 }
 
-static struct pool_row *row_add(struct rig *rig, const char *name)
-{
-    ASSERT(rig->out->count < POOL_ROWS_MAX);
-    struct pool_row *row = &rig->out->rows[rig->out->count++];
-    *row = (struct pool_row){ .unit = "GB/s" };
-    (void)snprintf(row->name, sizeof(row->name), "%s", name);
-    return row;
-}
-
 /* A row of two rates over the same bytes, from the times of runs that took turns. */
 static void ratio_add(struct rig *rig, const char *what, double *ours_s, double *theirs_s,
                       double bar)
 {
-    char name[POOL_ROW_NAME_BYTES];
+    char name[BENCH_ROW_NAME_BYTES];
     const char *size = rig->page_bytes >= 1 << 20 ? "3 MiB" : "512 KiB";
     const double bytes = (double)rig->page_bytes * PAGES;
     (void)snprintf(name, sizeof(name), "%s, 64 x %s", what, size);
-    struct pool_row *row = row_add(rig, name);
-    row->ours = bytes / quantile(ours_s, rig->options->runs, 0.5) / 1e9;
-    row->theirs = bytes / quantile(theirs_s, rig->options->runs, 0.5) / 1e9;
+    struct bench_row *row = bench_row_add(rig->out, name);
+    row->ours = bytes / bench_quantile(ours_s, rig->options->runs, 0.5) / 1e9;
+    row->theirs = bytes / bench_quantile(theirs_s, rig->options->runs, 0.5) / 1e9;
     row->value = row->ours / row->theirs;
     row->bar = bar;
 }
@@ -258,8 +235,8 @@ static double copy_time(const struct rig *rig, uint8_t *target, const uint8_t *s
 /* The pool is new and large enough for all runs: every slot is written for the first time. */
 static enum tarn_status fresh_measure(struct rig *rig)
 {
-    double ours[RUNS_MAX];
-    double theirs[RUNS_MAX];
+    double ours[BENCH_RUNS_MAX];
+    double theirs[BENCH_RUNS_MAX];
     const uint64_t batch_bytes = rig->page_bytes * PAGES;
     TRY(pool_start(rig, (rig->options->runs + 2) * batch_bytes + (64 << 20), 0));
     for (uint32_t run = 0; run < rig->options->runs; run++) {
@@ -279,8 +256,8 @@ static enum tarn_status fresh_measure(struct rig *rig)
 static enum tarn_status warm_measure(struct rig *rig)
 {
     enum { WARM_UP = 4 };
-    double ours[RUNS_MAX];
-    double theirs[RUNS_MAX];
+    double ours[BENCH_RUNS_MAX];
+    double theirs[BENCH_RUNS_MAX];
     double ignored;
     TRY(pool_start(rig, rig->page_bytes * PAGES + (64 << 20), 0));
     for (uint32_t run = 0; run < WARM_UP; run++)
@@ -298,9 +275,9 @@ static enum tarn_status warm_measure(struct rig *rig)
 
 static enum tarn_status gets_measure(struct rig *rig)
 {
-    double plain[RUNS_MAX];
-    double verified[RUNS_MAX];
-    double copies[RUNS_MAX];
+    double plain[BENCH_RUNS_MAX];
+    double verified[BENCH_RUNS_MAX];
+    double copies[BENCH_RUNS_MAX];
     double ignored;
     TRY(get_time(rig, true, &ignored));
     for (uint32_t run = 0; run < rig->options->runs; run++) {
@@ -409,8 +386,8 @@ static enum tarn_status children_time(struct rig *rig, bool is_ours, double *out
 
 static enum tarn_status together_measure(struct rig *rig)
 {
-    double ours[RUNS_MAX];
-    double theirs[RUNS_MAX];
+    double ours[BENCH_RUNS_MAX];
+    double theirs[BENCH_RUNS_MAX];
     for (uint32_t run = 0; run < rig->options->runs; run++) {
         TRY(children_time(rig, false, &theirs[run]));
         TRY(children_time(rig, true, &ours[run]));
@@ -436,8 +413,8 @@ static void page_files_remove(const struct rig *rig)
 /* One file a page in tmpfs, as a cache of files would have it. */
 static enum tarn_status files_measure(struct rig *rig)
 {
-    double ours[RUNS_MAX];
-    double theirs[RUNS_MAX];
+    double ours[BENCH_RUNS_MAX];
+    double theirs[BENCH_RUNS_MAX];
     char path[PATH_BYTES + 16];
     for (uint32_t i = 0; i < PAGES; i++) {
         page_path(rig, i, path);
@@ -558,27 +535,27 @@ static enum tarn_status lookups_measure(struct rig *rig, uint64_t entry_count, c
                                         double bar_us)
 {
     static double seconds[LOOKUPS];
-    double medians[RUNS_MAX];
-    double tails[RUNS_MAX];
-    char name[POOL_ROW_NAME_BYTES];
+    double medians[BENCH_RUNS_MAX];
+    double tails[BENCH_RUNS_MAX];
+    char name[BENCH_ROW_NAME_BYTES];
     (void)snprintf(name, sizeof(name), "lookup with lease of 64 keys among %s", count);
-    struct pool_row *row = row_add(rig, name);
+    struct bench_row *row = bench_row_add(rig->out, name);
     (void)snprintf(name, sizeof(name), "the same, 99th percentile over median");
-    struct pool_row *tail = row_add(rig, name);
+    struct bench_row *tail = bench_row_add(rig->out, name);
     const uint64_t frames = entry_count / 512 * 9 / 8 + 4;
     TRY(pool_start(rig, frames * (2 << 20) + entry_count * 96 + (16 << 20), POOL_UNIT_BYTES));
     TRY(entries_make(rig, entry_count));
     for (uint32_t run = 0; run < rig->options->runs; run++) {
         TRY(lookups_time(rig, entry_count, seconds));
-        medians[run] = quantile(seconds, LOOKUPS, 0.5) * 1e6;
-        tails[run] = quantile(seconds, LOOKUPS, 0.99) * 1e6;
+        medians[run] = bench_quantile(seconds, LOOKUPS, 0.5) * 1e6;
+        tails[run] = bench_quantile(seconds, LOOKUPS, 0.99) * 1e6;
     }
     pool_stop(rig);
     row->unit = "us";
-    row->ours = row->value = quantile(medians, rig->options->runs, 0.5);
+    row->ours = row->value = bench_quantile(medians, rig->options->runs, 0.5);
     row->bar = bar_us;
     tail->unit = "us";
-    tail->ours = quantile(tails, rig->options->runs, 0.5);
+    tail->ours = bench_quantile(tails, rig->options->runs, 0.5);
     tail->value = tail->ours / row->ours;
     tail->bar = 3.0;
     row->less_is_better = tail->less_is_better = true;
@@ -594,7 +571,7 @@ static enum tarn_status large_lookups_measure(struct rig *rig)
         reason = "left out: needs 3 GiB of available memory";
     if (!reason)
         return lookups_measure(rig, LARGE_ENTRIES, "10^7", 8.0);
-    struct pool_row *row = row_add(rig, "lookup with lease of 64 keys among 10^7");
+    struct bench_row *row = bench_row_add(rig->out, "lookup with lease of 64 keys among 10^7");
     (void)snprintf(row->note, sizeof(row->note), "%s", reason);
     return TARN_OK;
 }
@@ -604,7 +581,7 @@ static enum tarn_status large_lookups_measure(struct rig *rig)
 static enum tarn_status chain_measure(struct rig *rig)
 {
     static int32_t tokens[PAGES * CHAIN_TOKENS];
-    double times[RUNS_MAX];
+    double times[BENCH_RUNS_MAX];
     for (uint32_t i = 0; i < LENGTH_OF(tokens); i++)
         tokens[i] = (int32_t)(mix(i) % 100000);
     for (uint32_t run = 0; run < rig->options->runs; run++) {
@@ -616,9 +593,9 @@ static enum tarn_status chain_measure(struct rig *rig)
         tarn_chain_destroy(chain);
         TRY(status);
     }
-    struct pool_row *row = row_add(rig, "chain of 64 blocks of 32 tokens");
+    struct bench_row *row = bench_row_add(rig->out, "chain of 64 blocks of 32 tokens");
     row->unit = "us";
-    row->ours = row->value = quantile(times, rig->options->runs, 0.5);
+    row->ours = row->value = bench_quantile(times, rig->options->runs, 0.5);
     row->less_is_better = true;
     return TARN_OK;
 }
@@ -627,7 +604,8 @@ static enum tarn_status metadata_measure(struct rig *rig)
 {
     struct pool_geometry geometry;
     TRY(geometry_init(4096, POOL_FRAME_BYTES / (16 << 10), &geometry)); /* 8 GiB, as by default */
-    struct pool_row *row = row_add(rig, "metadata of a slot, index included, pool of 8 GiB");
+    struct bench_row *row =
+        bench_row_add(rig->out, "metadata of a slot, index included, pool of 8 GiB");
     row->unit = "bytes";
     row->ours = row->value = (double)geometry.data_offset / geometry.slot_count;
     row->bar = 96;
@@ -646,12 +624,12 @@ static enum tarn_status rig_measure(struct rig *rig)
 }
 
 enum tarn_status pool_rows_measure(const struct pool_rows_options *options,
-                                   struct pool_rows *out_rows)
+                                   struct bench_rows *out_rows)
 {
     struct rig *rig = mem_alloc(1, sizeof(*rig));
     if (!rig)
         return TARN_NO_MEMORY;
-    *out_rows = (struct pool_rows){ 0 };
+    *out_rows = (struct bench_rows){ 0 };
     rig->options = options;
     rig->out = out_rows;
     (void)snprintf(rig->directory, sizeof(rig->directory), "/dev/shm/tarn-bench-XXXXXX");

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench-report.h - what a bench measures, in rows that set Tarn beside another, and how they are
+ * told: a table, JSON, and with --check an exit status.
+ *
+ * A row's value is what is judged. One that compares is the ratio of two medians of runs that took
+ * turns, so that whatever else the machine did fell on both.
+ */
+#ifndef CLI_BENCH_REPORT_H
+#define CLI_BENCH_REPORT_H
+
+#include "base/base.h"
+#include "base/text.h"
+#include "codec/json.h"
+
+enum {
+    BENCH_ROWS_MAX = 24,
+    BENCH_ROW_NAME_BYTES = 64,
+    BENCH_ROW_NOTE_BYTES = 96,
+    BENCH_RUNS_MAX = 31,
+    BENCH_LINE_BYTES = 256,
+};
+
+struct bench_row {
+    char name[BENCH_ROW_NAME_BYTES];
+    const char *unit; /* of ours and theirs */
+    double ours;
+    double theirs; /* 0: nothing to compare with */
+    double value;  /* what is judged: a ratio, a time, a size */
+    double bar;    /* 0: not judged */
+    bool less_is_better;
+    char note[BENCH_ROW_NOTE_BYTES]; /* why a row was left out; empty: it was not */
+};
+
+struct bench_rows {
+    uint32_t count;
+    struct bench_row rows[BENCH_ROWS_MAX];
+};
+
+/* A further row, its unit GB/s and everything else zero. There is room. */
+struct bench_row *bench_row_add(struct bench_rows *rows, const char *name);
+
+/* Sorts the values: the one below which lies this part of them; 0.5 is the median of an odd number.
+ */
+double bench_quantile(double *values, size_t count, double part);
+
+/* Of the machine, before anything was measured. */
+struct bench_machine {
+    char cpu[BENCH_LINE_BYTES];
+    char kernel[BENCH_LINE_BYTES];
+    char load[BENCH_LINE_BYTES];
+};
+
+void bench_machine_read(struct bench_machine *out_machine);
+
+/* The first line of a file that begins with `prefix`, without it; "unknown" if there is none. */
+void bench_line_find(const char *path, const char *prefix, char out_line[BENCH_LINE_BYTES]);
+
+/* A median wants one in the middle. INVALID: logged. */
+NODISCARD enum tarn_status bench_runs_check(uint32_t runs);
+
+struct bench_report {
+    const char *name; /* of the bench */
+    const struct bench_machine *machine;
+    const struct bench_rows *rows;
+    uint32_t runs;
+    const char *other;      /* who it is that Tarn is beside, for the column's head */
+    const char *conditions; /* of the table, lines that end in a newline */
+    void (*conditions_put)(const void *context, struct json_builder *builder, struct json *root);
+    const void *context;
+    const char *json_path; /* NULL: none is written */
+    bool check;
+};
+
+/* Print the table, write the JSON, and judge. The exit status (command.h): 1 also with --check when
+ * a row misses its bar, each of which is named. */
+int bench_report(const struct bench_report *report);
+
+#endif
