@@ -60,23 +60,38 @@ static bool library_load(struct provider *provider, const char *path)
     return provider->library != NULL;
 }
 
+/* The folder, with its last slash, of the file that this code is in. The name of a program that was
+ * found on the PATH is no path. */
+static bool own_folder(char *out_folder, size_t out_bytes)
+{
+    static const char anchor = 0;
+    Dl_info here;
+    const char *path = dladdr(&anchor, &here) != 0 ? here.dli_fname : NULL;
+    char program[PROVIDER_PATH_BYTES_MAX] = "";
+    if (path && !strchr(path, '/') && readlink("/proc/self/exe", program, sizeof(program) - 1) > 0)
+        path = program;
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    const size_t length = slash ? (size_t)(slash - path) + 1 : 0;
+    if (length == 0 || length >= out_bytes)
+        return false;
+    memcpy(out_folder, path, length);
+    out_folder[length] = '\0';
+    return true;
+}
+
 /* The bridge lies beside the program or library that this code is in (as it is built and as it may
  * be moved), or where the system looks for libraries. */
 static bool bridge_load(struct provider *provider)
 {
-    static const char anchor = 0;
+    char folder[PROVIDER_PATH_BYTES_MAX - sizeof(BRIDGE_NAME)];
     char beside[PROVIDER_PATH_BYTES_MAX];
-    Dl_info here;
     const char *named = getenv("TARN_MOONCAKE_BRIDGE"); /* NOLINT(concurrency-mt-unsafe) */
     provider->is_bridge = true;
     if (named && named[0])
         return library_load(provider, named);
-    if (dladdr(&anchor, &here) != 0 && here.dli_fname) {
-        const char *slash = strrchr(here.dli_fname, '/');
-        const int folder_bytes = slash ? (int)(slash - here.dli_fname) + 1 : 0;
-        const int length = snprintf(beside, sizeof(beside), "%.*s" BRIDGE_NAME, folder_bytes,
-                                    slash ? here.dli_fname : "");
-        if (slash && length > 0 && length < (int)sizeof(beside) && access(beside, F_OK) == 0)
+    if (own_folder(folder, sizeof(folder))) {
+        (void)snprintf(beside, sizeof(beside), "%s" BRIDGE_NAME, folder);
+        if (access(beside, F_OK) == 0)
             return library_load(provider, beside);
     }
     return library_load(provider, BRIDGE_NAME);
