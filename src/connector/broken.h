@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * broken.h - the faults that the simulation of ranks must catch, each one line left out.
- *
- * Compiled in only for the simulation's own copy of the folder (TARN_BROKEN); elsewhere BROKEN() is
- * the constant false.
- */
+/* broken.h - the faults that the simulation of ranks must catch, each one line left out. */
 #ifndef CONNECTOR_BROKEN_H
 #define CONNECTOR_BROKEN_H
 
-#include "base/base.h"
-
-/* X(NAME, what is left out) */
 #define BROKEN_LIST(X)                                                                             \
     X(HIT_ON_ONE_RANK, "a hit needs the groups of the leader's rank alone")                        \
     X(VERDICT_BY_MAXIMUM, "the verdict is the most that a rank reported")                          \
@@ -25,19 +17,6 @@
     X(WAIT_FOR_LOST_LEADER, "a verdict that does not come is waited for")                          \
     X(KEEP_FAILURE, "a failure is no verdict: the leader keeps it to itself")
 
-enum broken {
-    BROKEN_NOTHING,
-#define X(name, text) BROKEN_##name,
-    BROKEN_LIST(X)
-#undef X
-        BROKEN_COUNT
-};
-
-#ifdef TARN_BROKEN
-extern enum broken broken_now;
-#define BROKEN(name) (broken_now == BROKEN_##name)
-#else
-#define BROKEN(name) false
-#endif
+#include "base/broken.h"
 
 #endif

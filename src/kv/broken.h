@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * broken.h - the faults that the simulation must catch, each one line of kv/ or sched/ left out.
- *
- * Compiled in only for the simulation's own copy of the two folders (TARN_BROKEN); elsewhere
- * BROKEN() is the constant false.
- */
+/* broken.h - the faults that the simulation must catch, each one line of kv/ or sched/ left out. */
 #ifndef KV_BROKEN_H
 #define KV_BROKEN_H
 
-#include "base/base.h"
-
-/* X(NAME, what is left out) */
 #define BROKEN_LIST(X)                                                                             \
     X(REBASE_UNDER_TRANSFER, "a page under a save is rebased away")                                \
     X(FREE_UNDER_TRANSFER, "a page is freed while a transfer has it")                              \
@@ -28,19 +20,6 @@
     X(OVER_BUDGET, "context takes a block more than the budget has")                               \
     X(COUNT_TWICE, "prompt tokens from the pool are counted as computed, too")
 
-enum broken {
-    BROKEN_NOTHING,
-#define X(name, text) BROKEN_##name,
-    BROKEN_LIST(X)
-#undef X
-        BROKEN_COUNT
-};
-
-#ifdef TARN_BROKEN
-extern enum broken broken_now;
-#define BROKEN(name) (broken_now == BROKEN_##name)
-#else
-#define BROKEN(name) false
-#endif
+#include "base/broken.h"
 
 #endif
