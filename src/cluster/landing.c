@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "codec/http.h"
 #include "codec/json.h"
 #include "config/value.h"
@@ -218,7 +219,8 @@ enum tarn_status landing_print(const struct landing *landing, struct text *out)
                     landing->used_bytes, used, landing->capacity_bytes, capacity,
                     percent(landing->used_bytes, landing->capacity_bytes)));
     if (landing->has_object_count)
-        TRY(text_append(out, ", %" PRIu64 " objects", landing->object_count));
+        TRY(text_append(out, ", %" PRIu64 " object%s", landing->object_count,
+                        text_plural(landing->object_count)));
     TRY(text_append(out, "\n"));
     for (size_t i = 0; i < landing->host_count; i++)
         TRY(host_append(&landing->hosts[i], landing, out));

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/text.h"
 
 static const char *const kind_names[] = {
     [TARN_TRANSFER_SAVE] = "saves", [TARN_TRANSFER_LOAD] = "loads"
@@ -98,8 +99,8 @@ static enum tarn_status pages_register(struct placement *placement)
         return TARN_OK;
     const enum tarn_status status = ranges_register(placement);
     if (status == TARN_OK) {
-        log_info("the pool's store was told of the pages' memory: %zu ranges%s",
-                 placement->range_count,
+        log_info("the pool's store was told of the pages' memory: %zu range%s%s",
+                 placement->range_count, text_plural(placement->range_count),
                  placement->is_split ? "; pages that lie across two of them are staged" : "");
         return TARN_OK;
     }
@@ -109,14 +110,14 @@ static enum tarn_status pages_register(struct placement *placement)
     if (status == TARN_NO_MEMORY)
         return status;
     if (placement->config.stage == TARN_SETTING_OFF) {
-        log_error("the store took %zu of %zu ranges of the pages' memory (%s), and "
+        log_error("the store took %zu of %zu range%s of the pages' memory (%s), and "
                   "stage_through_host is off: set it to auto, or raise the limit named above",
-                  registered, count, tarn_strerror(status));
+                  registered, count, text_plural(count), tarn_strerror(status));
         return TARN_UNSUPPORTED;
     }
-    log_warn("the store took %zu of %zu ranges of the pages' memory (%s): all pages are staged "
+    log_warn("the store took %zu of %zu range%s of the pages' memory (%s): all pages are staged "
              "through host memory instead, which costs a copy each",
-             registered, count, tarn_strerror(status));
+             registered, count, text_plural(count), tarn_strerror(status));
     for (int kind = 0; kind < PLACEMENT_DIRECTIONS; kind++)
         placement->stages_all[kind] = true;
     return TARN_OK;
@@ -159,13 +160,14 @@ static enum tarn_status pool_open(struct placement *placement, int kind)
     TRY(staging_open(pool));
     if (slots.count < config->batch_pages) {
         placement->batch_pages[kind] = (uint32_t)slots.count;
-        log_warn("staging_buffer of %" PRIu64 " bytes holds %zu pages of up to %" PRIu64
+        log_warn("staging_buffer of %" PRIu64 " bytes holds %zu page%s of up to %" PRIu64
                  " bytes: batches of %s are narrowed from %" PRIu32 " pages to that",
-                 config->staging_bytes, slots.count, slots.slot_bytes, kind_names[kind],
-                 config->batch_pages);
+                 config->staging_bytes, slots.count, text_plural(slots.count), slots.slot_bytes,
+                 kind_names[kind], config->batch_pages);
     }
-    log_info("%s %s staged through host memory: %zu slots of %" PRIu64 " bytes", kind_names[kind],
-             placement->stages_all[kind] ? "are" : "can be", slots.count, slots.slot_bytes);
+    log_info("%s %s staged through host memory: %zu slot%s of %" PRIu64 " bytes", kind_names[kind],
+             placement->stages_all[kind] ? "are" : "can be", slots.count, text_plural(slots.count),
+             slots.slot_bytes);
     return TARN_OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "connector/worker-parts.h"
 #include "obs/metric.h"
 #include "os/clock.h"
@@ -193,8 +194,8 @@ void worker_loads_check_deadlines(struct worker *worker, uint64_t now_ns)
             load->status = TARN_IO;
         metric_add(METRIC_LOAD_FAILED_DEADLINE, (int64_t)(load->page_count - load->returned_count));
         LOG_LIMITED(LOG_WARN,
-                    "the load of request %" PRIu64 " passed its deadline with %zu of %zu pages",
-                    load->id, load->good_count, load->page_count);
+                    "the load of request %" PRIu64 " passed its deadline with %zu of %zu page%s",
+                    load->id, load->good_count, load->page_count, text_plural(load->page_count));
         worker_load_conclude(worker, load);
         load_free_if_over(load);
         is_late = true;

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "connector/broken.h"
 #include "connector/worker-parts.h"
 #include "obs/metric.h"
@@ -190,10 +191,10 @@ static void item_apply(struct worker *worker, const struct wire_item *item, stru
     if (loaded->block_count == loaded->asked_count)
         return;
     worker_planned_drop(worker, &loaded->id, UINT64_MAX, clock_now_ns());
-    LOG_LIMITED(LOG_WARN,
-                "request %" PRIu64 ": %" PRIu64 " of %" PRIu64 " blocks could be loaded%s",
-                loaded->id, loaded->block_count, loaded->asked_count,
-                loaded->status == TARN_OK ? ", the rest is computed" : "");
+    LOG_LIMITED(
+        LOG_WARN, "request %" PRIu64 ": %" PRIu64 " of %" PRIu64 " block%s could be loaded%s",
+        loaded->id, loaded->block_count, loaded->asked_count, text_plural(loaded->asked_count),
+        loaded->status == TARN_OK ? ", the rest is computed" : "");
 }
 
 /* What must be so of a verdict before anything of it is carried out. */

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "engine/backend.h"
 #include "engine/graph.h"
 #include "engine/identity.h"
@@ -379,8 +380,8 @@ enum tarn_status engine_forward(struct engine *engine, const struct engine_seque
     if (status == GGML_STATUS_ABORTED)
         return TARN_AGAIN;
     if (status != GGML_STATUS_SUCCESS) {
-        log_error("engine: ggml could not compute a batch of %u tokens: %s", tokens,
-                  ggml_status_to_string(status));
+        log_error("engine: ggml could not compute a batch of %u token%s: %s", tokens,
+                  text_plural(tokens), ggml_status_to_string(status));
         return status == GGML_STATUS_ALLOC_FAILED ? TARN_NO_MEMORY : TARN_IO;
     }
     engine->last = graph;

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/text.h"
 
 enum {
     GRAPH_NODES_OF_LAYER = 32, /* more than the builder makes */
@@ -207,8 +208,9 @@ void graph_set_deinit(struct graph_set *set)
 static enum tarn_status graph_allocate(struct graph_set *set, struct graph *graph)
 {
     if (!ggml_gallocr_alloc_graph(set->allocator, graph->ggml)) {
-        log_error("no memory to compute %u tokens with %u outputs", graph->token_count,
-                  graph->output_count);
+        log_error("no memory to compute %u token%s with %u output%s", graph->token_count,
+                  text_plural(graph->token_count), graph->output_count,
+                  text_plural(graph->output_count));
         graph_drop(graph);
         return TARN_NO_MEMORY;
     }

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "engine/backend.h"
 
 struct reference {
@@ -110,7 +111,8 @@ enum tarn_status reference_forward(struct reference *reference,
     }
     const int32_t result = llama_decode(reference->context, reference->batch);
     if (result != 0) {
-        log_error("libllama cannot compute a batch of %u tokens (%d)", tokens, result);
+        log_error("libllama cannot compute a batch of %u token%s (%d)", tokens, text_plural(tokens),
+                  result);
         return TARN_IO;
     }
     return TARN_OK;

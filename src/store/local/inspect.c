@@ -102,10 +102,12 @@ static enum tarn_status states_print(const struct inspection *inspection, struct
                     (unsigned long long)check->slots[PAGE_EVICTING],
                     (unsigned long long)check->slots[PAGE_QUARANTINED],
                     (unsigned long long)check->pinned_count));
-    return text_append(text,
-                       "left        %llu slots held by processes that died: taken back by the next "
-                       "that opens the pool or puts; %llu pages that age out unfound\n",
-                       (unsigned long long)check->left_count, unfound_count);
+    return text_append(
+        text,
+        "left        %llu slot%s held by processes that died: taken back by the next "
+        "that opens the pool or puts; %llu page%s to age out unfound\n",
+        (unsigned long long)check->left_count, text_plural(check->left_count), unfound_count,
+        text_plural(unfound_count));
 }
 
 static enum tarn_status processes_print(const struct inspection *inspection, struct text *text)
@@ -148,13 +150,14 @@ enum tarn_status inspection_print_stat(const struct inspection *inspection, stru
     TRY(processes_print(inspection, text));
     TRY(classes_print(inspection, text));
     if (check->verified_count + check->corrupt_count > 0)
-        TRY(text_append(text, "verified    %llu pages, %llu failed their checksum\n",
+        TRY(text_append(text, "verified    %llu page%s, %llu failed their checksum\n",
                         (unsigned long long)(check->verified_count + check->corrupt_count),
+                        text_plural(check->verified_count + check->corrupt_count),
                         (unsigned long long)check->corrupt_count));
     if (check->fault_count == 0)
         return text_append(text, "verdict     valid\n");
-    return text_append(text, "verdict     NOT VALID: %u faults, the first: %s\n",
-                       check->fault_count, check->first_fault);
+    return text_append(text, "verdict     NOT VALID: %u fault%s, the first: %s\n",
+                       check->fault_count, text_plural(check->fault_count), check->first_fault);
 }
 
 enum tarn_status inspection_print_names(const struct inspection *inspection, struct text *text)

@@ -512,7 +512,7 @@ static void an_inspection_tells_what_is_there_and_what_is_damaged(void **state)
     inspection_refresh(inspection, true);
     assert_false(inspection_is_sound(inspection));
     assert_int_equal(inspection_print_stat(inspection, &text), TARN_OK);
-    assert_non_null(strstr(text_chars(&text), "NOT VALID: 1 faults, the first: a page failed"));
+    assert_non_null(strstr(text_chars(&text), "NOT VALID: 1 fault, the first: a page failed"));
     text_deinit(&text);
     inspection_close(inspection);
     store_close(store);
