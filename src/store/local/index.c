@@ -54,15 +54,16 @@ static bool word_slot(const struct pool_view *view, uint64_t word, uint64_t hash
     return true;
 }
 
-bool index_guess(const struct pool_view *view, const struct page_name *name, uint32_t *out_slot)
+uint32_t index_guess(const struct pool_view *view, const struct page_name *name)
 {
     const uint64_t hash = name_hash(name);
     const struct pool_bucket *bucket = &view->buckets[hash_bucket(view, hash)];
     for (uint32_t i = 0; i < POOL_BUCKET_WORDS; i++) {
-        if (word_slot(view, shm_load(&bucket->words[i]), hash, out_slot))
-            return true;
+        uint32_t slot;
+        if (word_slot(view, shm_load(&bucket->words[i]), hash, &slot))
+            return slot;
     }
-    return false;
+    return INDEX_NO_SLOT;
 }
 
 struct page_name header_name(const struct pool_header *header)
@@ -81,6 +82,18 @@ static bool header_is(const struct pool_header *header, const struct page_name *
            (uint32_t)shm_load(&header->place) == name->namespace_id;
 }
 
+bool index_holds(const struct pool_view *view, const struct page_name *name, uint32_t slot,
+                 uint64_t *out_ctl)
+{
+    if (slot == INDEX_NO_SLOT)
+        return false;
+    const uint64_t ctl = shm_load(&view->headers[slot].ctl);
+    if (ctl_state(ctl) != PAGE_COMMITTED || !header_is(&view->headers[slot], name))
+        return false;
+    *out_ctl = ctl;
+    return true;
+}
+
 enum tarn_status index_find(const struct pool_view *view, const struct page_name *name,
                             uint32_t *out_slot, uint64_t *out_ctl)
 {
@@ -88,13 +101,10 @@ enum tarn_status index_find(const struct pool_view *view, const struct page_name
     const uint32_t first = hash_bucket(view, hash);
     for (uint32_t i = 0; i < WINDOW_WORDS; i++) {
         uint32_t slot;
-        if (!word_slot(view, shm_load(window_word(view, first, i)), hash, &slot))
-            continue;
-        const uint64_t ctl = shm_load(&view->headers[slot].ctl);
-        if (ctl_state(ctl) != PAGE_COMMITTED || !header_is(&view->headers[slot], name))
+        if (!word_slot(view, shm_load(window_word(view, first, i)), hash, &slot) ||
+            !index_holds(view, name, slot, out_ctl))
             continue;
         *out_slot = slot;
-        *out_ctl = ctl;
         return TARN_OK;
     }
     return TARN_MISS;

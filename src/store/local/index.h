@@ -11,6 +11,8 @@
 
 #include "store/local/view.h"
 
+#define INDEX_NO_SLOT UINT32_MAX
+
 /* What a page is: the key, with the namespace as the image numbers it. */
 struct page_name {
     uint64_t digest[2];
@@ -28,8 +30,13 @@ void index_prefetch(const struct pool_view *view, const struct page_name *name);
 NODISCARD enum tarn_status index_find(const struct pool_view *view, const struct page_name *name,
                                       uint32_t *out_slot, uint64_t *out_ctl);
 
-/* The slots that the key's first bucket names under its tag, for prefetching: at most one. */
-bool index_guess(const struct pool_view *view, const struct page_name *name, uint32_t *out_slot);
+/* The slot that the key's first bucket names under its tag, whatever is in it now: what the key's
+ * page most likely is in. INDEX_NO_SLOT: it names none. */
+uint32_t index_guess(const struct pool_view *view, const struct page_name *name);
+
+/* As index_find(), of one slot (or INDEX_NO_SLOT, which holds no page). */
+NODISCARD bool index_holds(const struct pool_view *view, const struct page_name *name,
+                           uint32_t slot, uint64_t *out_ctl);
 
 /* Enter a slot that this process owns. A full window evicts its oldest page. Outcomes: NO_SPACE
  * (all of the window is in use). Caller holds put_lock. */

@@ -104,7 +104,9 @@ enum tarn_status lease_begin(struct pool_view *view, struct pool_lease **out_lea
     return status;
 }
 
-static bool lease_add(struct pool_lease *lease, const struct page_name *name, uint32_t stamp)
+/* `slot`: a guess of where it is, or INDEX_NO_SLOT. */
+static bool lease_add(struct pool_lease *lease, const struct page_name *name, uint32_t slot,
+                      uint32_t stamp)
 {
     struct pool_view *view = lease->view;
     struct lease_block *block = NULL;
@@ -118,9 +120,10 @@ static bool lease_add(struct pool_lease *lease, const struct page_name *name, ui
         list_init(&block->link);
         list_push_back(&lease->blocks, &block->link);
     }
-    uint32_t slot;
     uint64_t ctl;
-    if (index_find(view, name, &slot, &ctl) != TARN_OK || !pin_locked(view, slot, ctl))
+    if (!index_holds(view, name, slot, &ctl) && index_find(view, name, &slot, &ctl) != TARN_OK)
+        return false;
+    if (!pin_locked(view, slot, ctl))
         return false;
     block->slots[block->count++] = slot;
     lease->page_count++;
@@ -129,24 +132,30 @@ static bool lease_add(struct pool_lease *lease, const struct page_name *name, ui
     return true;
 }
 
+/* Where the pages seem to be. Their buckets are loaded together, and then their headers. */
+static void slots_guess(const struct pool_view *view, const struct page_name *names, uint32_t count,
+                        uint32_t *out_slots)
+{
+    for (uint32_t i = 0; i < count; i++)
+        index_prefetch(view, &names[i]);
+    for (uint32_t i = 0; i < count; i++) {
+        out_slots[i] = index_guess(view, &names[i]);
+        if (out_slots[i] != INDEX_NO_SLOT)
+            __builtin_prefetch(&view->headers[out_slots[i]], 1);
+    }
+}
+
 void lease_extend(struct pool_lease *lease, const struct page_name *names, uint32_t count,
                   uint32_t stamp, uint32_t *out_count)
 {
     struct pool_view *view = lease->view;
+    uint32_t slots[GROUP_PAGES];
     uint32_t added = 0;
     view_lock(&view->lease_lock);
     for (uint32_t i = 0; i < count && i == added; i++) {
-        if (i % GROUP_PAGES == 0) {
-            const uint32_t end = count - i < GROUP_PAGES ? count : i + GROUP_PAGES;
-            for (uint32_t j = i; j < end; j++)
-                index_prefetch(view, &names[j]);
-            for (uint32_t j = i; j < end; j++) {
-                uint32_t slot;
-                if (index_guess(view, &names[j], &slot))
-                    __builtin_prefetch(&view->headers[slot], 1);
-            }
-        }
-        added += lease_add(lease, &names[i], stamp);
+        if (i % GROUP_PAGES == 0)
+            slots_guess(view, names + i, count - i < GROUP_PAGES ? count - i : GROUP_PAGES, slots);
+        added += lease_add(lease, &names[i], slots[i % GROUP_PAGES], stamp);
     }
     view_unlock(&view->lease_lock);
     *out_count = added;
