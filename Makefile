@@ -19,6 +19,7 @@ fuzz: all
 	@"$$(tools/setup --print python)" tools/check.py fuzz
 bench: all
 	@build/tarn bench pool
+	@build/tarn bench mooncake --python /usr/bin/python3
 	@build/tarn bench engine --model "$$(tools/setup --print model)"
 tidy: all
 	@tools/format && tools/tidy.py . && tools/clang-tidy

@@ -124,19 +124,20 @@ def _():
     for command in (["master"], ["donor"]):
         refused(run(*command, "--bogus"), "unknown option --bogus", f"tarn {command[0]} --help")
         refused(run(*command, "word"), "unexpected argument 'word'")
-    for command in (["pool", "stat"], ["bench", "pool"], ["bench", "engine"]):
+    for command in (["pool", "stat"], ["bench", "pool"], ["bench", "engine"], ["bench", "mooncake"]):
         refused(run(*command, "--bogus"), "unknown option --bogus", "--help")
         refused(run(*command, "-x"), "unknown option -x")
         refused(run(*command, "one", "two"), "unexpected argument")
     refused(run("pool", "stat", "--verfy"), "did you mean --verify?")
     refused(run("pool", "frob"), "'frob'", "stat or ls")
     refused(run("pool"), "stat|ls")
-    refused(run("bench"), "engine or pool")
-    refused(run("bench", "frob"), "'frob'", "engine or pool")
+    refused(run("bench"), "engine, mooncake or pool")
+    refused(run("bench", "frob"), "'frob'", "engine, mooncake or pool")
     refused(run("bench", "engine", TARN_MODEL=""), "which model?")
     refused(run("bench", "pool", "--runs", "x"), "--runs", "'x'")
     refused(run("bench", "pool", "--runs=4"), "--runs", "4 is even")
     refused(run("bench", "pool", "--runs", "1000"), "--runs", "1 to 31")
+    refused(run("bench", "mooncake", "--runs=2"), "--runs", "2 is even")
     refused(run("bench", "pool", "--runs"), "--runs needs a value")
     refused(run("bench", "pool", "--check=yes"), "--check takes no value")
     refused(run("bench", "engine", "--kv-type", "f64"), "--kv-type", "'f64'", "f16|f32")

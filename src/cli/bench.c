@@ -5,12 +5,15 @@
 
 #include "base/log.h"
 #include "cli/bench-engine.h"
+#include "cli/bench-mooncake.h"
 #include "cli/bench-pool.h"
 #include "cli/command.h"
 
 static const struct command benches[] = {
     { "engine", "--model FILE.gguf [options]", "prefill and decode, beside libllama",
       bench_engine },
+    { "mooncake", "[options]", "a distributed pool, beside Mooncake's own Python package",
+      bench_mooncake },
     { "pool", "[options]", "the local pool's puts, gets and lookups, beside memcpy", bench_pool },
 };
 
@@ -25,7 +28,7 @@ static int usage_print(void)
 int bench_command(int argc, char **argv)
 {
     if (argc < 2) {
-        log_error("which bench? engine or pool; see tarn bench --help");
+        log_error("which bench? engine, mooncake or pool; see tarn bench --help");
         return EXIT_STATUS_USAGE;
     }
     if (strcmp(argv[1], "--help") == 0)
@@ -34,6 +37,7 @@ int bench_command(int argc, char **argv)
         if (strcmp(argv[1], benches[i].name) == 0)
             return benches[i].run(argc - 1, argv + 1);
     }
-    log_error("tarn bench does not know '%.100s': engine or pool; see tarn bench --help", argv[1]);
+    log_error("tarn bench does not know '%.100s': engine, mooncake or pool; see tarn bench --help",
+              argv[1]);
     return EXIT_STATUS_USAGE;
 }

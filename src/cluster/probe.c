@@ -94,6 +94,19 @@ bool probe_port_is_free(uint16_t port)
     return is_free;
 }
 
+uint16_t probe_port_free(void)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET };
+    struct sockaddr *any = (struct sockaddr *)(void *)&address;
+    socklen_t address_bytes = sizeof(address);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool is_bound =
+        fd >= 0 && bind(fd, any, sizeof(address)) == 0 && getsockname(fd, any, &address_bytes) == 0;
+    if (fd >= 0)
+        (void)close(fd);
+    return is_bound ? ntohs(address.sin_port) : 0;
+}
+
 void probe_own_host(char out_host[ADDRESS_HOST_BYTES_MAX + 1])
 {
     /* An address for documentation (RFC 5737). A connected datagram socket sends nothing. */

@@ -22,6 +22,9 @@ NODISCARD enum tarn_status probe_connect(const struct address *address, uint32_t
 /* Whether a server of this host could listen at the port on all its addresses. */
 bool probe_port_is_free(uint16_t port);
 
+/* A port that is free now, as the system chooses; 0: it has none. */
+uint16_t probe_port_free(void);
+
 /* The address from which this host reaches others, by its default route; 127.0.0.1 without one. */
 void probe_own_host(char out_host[ADDRESS_HOST_BYTES_MAX + 1]);
 

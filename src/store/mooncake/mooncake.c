@@ -508,3 +508,9 @@ enum tarn_status mooncake_open(const struct mooncake_options *options, struct st
     *out_store = &store->base;
     return TARN_OK;
 }
+
+const struct client *mooncake_behind(struct store *store)
+{
+    ASSERT(store->ops == &mooncake_ops);
+    return &mooncake(store)->client;
+}

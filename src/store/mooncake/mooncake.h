@@ -20,4 +20,8 @@
 NODISCARD enum tarn_status mooncake_open(const struct mooncake_options *options,
                                          struct store **out_store);
 
+/* The client (client.h) behind a store that mooncake_open() gave: for benches. */
+struct client;
+const struct client *mooncake_behind(struct store *store);
+
 #endif
