@@ -122,6 +122,38 @@ def _():
 
 # ---- a pool on it
 
+@tap.case("a master that listens on one address is reached there alone")
+def _():
+    with Network() as network, Site() as site:
+        one, two = network.host(), network.host()
+        for listen, reached in (("127.0.0.1", [(one, "127.0.0.1")]), (one.address, [(one, one.address), (two, one.address)]),
+                                ("0.0.0.0", [(one, "127.0.0.1"), (one, one.address), (two, one.address)])):
+            with site.run("master", "--listen", listen, "--address-file", site.path("address"), "--heartbeat", "100ms",
+                          host=one) as master:
+                master.wait_for("no host lends memory")  # its heartbeat has asked its HTTP port
+                published = one.address if listen == "0.0.0.0" else listen
+                assert site.path("address").read_text() == f"{published}:50051\n"
+                for port in (50051, 9004):
+                    for host, address in ((one, "127.0.0.1"), (one, one.address), (two, one.address)):
+                        with host.inside():
+                            assert connects((address, port), 5) == ((host, address) in reached), (listen, host.address, address)
+                assert master.stop() == 0, master.log
+
+
+@tap.case("a server's own master listens where it is told to")
+def _():
+    with Network() as network, Site() as site:
+        one, two = network.host(), network.host()
+        with Server(str(site.model), "--threads", "1", "--launch-master", "on", "--master-listen", "127.0.0.1",
+                    *map(str, site.pool_options()), env=site.environment, host=one) as server:
+            for port in (50051, 9004):
+                with one.inside():
+                    assert connects(("127.0.0.1", port), 5)
+                with two.inside():
+                    assert not connects((one.address, port), 5)
+            assert ask(server, PROMPT).pool == 0
+            assert server.stop() == 0, server.log
+
 @tap.case("what a server has saved another host's server replays, and blocks land on every host that lends")
 def _():
     with Network() as network, Site() as site:
@@ -130,7 +162,8 @@ def _():
             donor.wait_for("lending 67108864 bytes")
             options = [str(site.model), "--threads", "1", "--pool", f"mooncake://{master.address}",
                        *map(str, site.pool_options(master))]
-            with Server(*options, host=three) as first, Server(*options, host=four) as second:
+            with Server(*options, env=site.environment, host=three) as first, \
+                    Server(*options, env=site.environment, host=four) as second:
                 assert ask(first, PROMPT).pool == 0
                 settle(first)
                 assert ask(second, PROMPT).pool == full_blocks(len(PROMPT))

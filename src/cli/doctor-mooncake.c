@@ -108,9 +108,10 @@ static enum tarn_status provider_check(struct distributed *it)
 static void port_check(struct distributed *it, enum option option)
 {
     const uint64_t port = option_number(it->doctor->options, option);
+    const char *listen = option_text(it->doctor->options, OPTION_MASTER_LISTEN);
     char place[OPTION_PLACE_BYTES];
     option_place(it->doctor->options, option, place);
-    if (probe_port_is_free((uint16_t)port))
+    if (probe_port_is_free(listen, (uint16_t)port))
         doctor_say(it->doctor, "master", DOCTOR_OK, NULL, "port %" PRIu64 " is free for it", port);
     else
         doctor_say(it->doctor, "master", DOCTOR_FAILED, "stop what has it, or choose another",

@@ -9,7 +9,6 @@
 #include "cluster/address-file.h"
 #include "cluster/landing.h"
 #include "cluster/master.h"
-#include "cluster/probe.h"
 #include "cluster/run-dir.h"
 #include "config/option.h"
 #include "os/clock.h"
@@ -41,27 +40,20 @@ static enum tarn_status start(struct running *running)
         .program = option_text(options, OPTION_MASTER_PROGRAM),
         .environment = environ,
         .log_path = log_path,
+        .listen = option_text(options, OPTION_MASTER_LISTEN_HOST),
         .rpc_port = port_of(running, OPTION_MASTER_RPC_PORT),
         .http_port = port_of(running, OPTION_MASTER_HTTP_PORT),
         .eviction_millionths = (uint32_t)option_number(options, OPTION_MASTER_EVICTION),
         .timeout_ms = option_number(options, OPTION_MASTER_START_TIMEOUT),
     };
+    TRY(master_address(&master_options, option_text(options, OPTION_MASTER_LOCAL_HOSTNAME),
+                       running->address));
     return master_start(&master_options, &running->master);
 }
 
 static enum tarn_status publish(struct running *running)
 {
     const char *too = option_text(running->options, OPTION_MASTER_PUBLISH);
-    const char *wanted = option_text(running->options, OPTION_MASTER_LOCAL_HOSTNAME);
-    char host[ADDRESS_HOST_BYTES_MAX + 1];
-    probe_own_host(host);
-    if (wanted && snprintf(host, sizeof(host), "%s", wanted) >= (int)sizeof(host)) {
-        log_error("--local-hostname is longer than %d bytes", ADDRESS_HOST_BYTES_MAX);
-        return TARN_INVALID;
-    }
-    (void)snprintf(running->address, sizeof(running->address),
-                   strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
-                   port_of(running, OPTION_MASTER_RPC_PORT));
     TRY(run_dir_file(&running->dir, RUN_DIR_ADDRESS, running->published));
     TRY(address_file_publish(running->published, running->address));
     if (too) {
@@ -70,8 +62,9 @@ static enum tarn_status publish(struct running *running)
     }
     log_info("master: %s, published in %s%s%s", running->address, running->published,
              too ? " and " : "", too ? too : "");
-    log_info("it has no authentication and no encryption, and listens on all addresses: let only "
-             "hosts of the pool reach ports %u and %u",
+    log_info("it has no authentication and no encryption, and listens on %s: let only hosts of the "
+             "pool reach ports %u and %u there",
+             option_text(running->options, OPTION_MASTER_LISTEN_HOST),
              port_of(running, OPTION_MASTER_RPC_PORT), port_of(running, OPTION_MASTER_HTTP_PORT));
     return TARN_OK;
 }
@@ -80,14 +73,16 @@ static void heartbeat(const struct running *running, uint64_t start_ns)
 {
     struct landing landing;
     char reason[LANDING_REASON_BYTES];
-    const struct landing_source source = { .host = "127.0.0.1",
-                                           .port = port_of(running, OPTION_MASTER_HTTP_PORT),
-                                           .timeout_ms = LANDING_TIMEOUT_MS };
+    const struct landing_source source = {
+        .host = master_near(option_text(running->options, OPTION_MASTER_LISTEN_HOST)),
+        .port = port_of(running, OPTION_MASTER_HTTP_PORT),
+        .timeout_ms = LANDING_TIMEOUT_MS,
+    };
     log_info("master: %s is alive, for %llu s", running->address,
              (unsigned long long)((clock_now_ns() - start_ns) / NS_PER_S));
     if (landing_fetch(&source, &landing, reason) != TARN_OK) {
-        log_warn("master: where blocks lie is not known: http://127.0.0.1:%u: %s", source.port,
-                 reason);
+        log_warn("master: where blocks lie is not known: http://%s:%u: %s", source.host,
+                 source.port, reason);
         return;
     }
     landing_log(&landing);

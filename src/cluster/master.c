@@ -105,6 +105,39 @@ static void mourn(struct master *master, const char *when)
     log_tail(master->log_path);
 }
 
+/* ---- where ---- */
+
+static bool is_everywhere(const char *listen)
+{
+    return strcmp(listen, "0.0.0.0") == 0 || strcmp(listen, "::") == 0;
+}
+
+const char *master_near(const char *listen)
+{
+    if (!is_everywhere(listen))
+        return listen;
+    return strchr(listen, ':') ? "::1" : "127.0.0.1";
+}
+
+enum tarn_status master_address(const struct master_options *options, const char *wanted,
+                                char out_text[ADDRESS_TEXT_BYTES_MAX + 1])
+{
+    char own[ADDRESS_HOST_BYTES_MAX + 1];
+    const char *host = wanted ? wanted : options->listen;
+    if (!wanted && is_everywhere(host)) {
+        probe_own_host(own);
+        host = own;
+    }
+    if (strlen(host) > ADDRESS_HOST_BYTES_MAX) {
+        log_error("the master's host %.100s... is longer than %d bytes", host,
+                  ADDRESS_HOST_BYTES_MAX);
+        return TARN_INVALID;
+    }
+    (void)snprintf(out_text, ADDRESS_TEXT_BYTES_MAX + 1, strchr(host, ':') ? "[%s]:%u" : "%s:%u",
+                   host, options->rpc_port);
+    return TARN_OK;
+}
+
 /* ---- start ---- */
 
 static enum tarn_status ports_check(const struct master_options *options)
@@ -116,7 +149,7 @@ static enum tarn_status ports_check(const struct master_options *options)
         return TARN_INVALID;
     }
     for (size_t i = 0; i < LENGTH_OF(ports); i++) {
-        if (probe_port_is_free(ports[i]))
+        if (probe_port_is_free(options->listen, ports[i]))
             continue;
         log_error("the master cannot have port %u for its %s: something has it already; choose "
                   "another with %s",
@@ -134,11 +167,15 @@ static enum tarn_status child_start(const struct master_options *options, struct
     char name[] = PROGRAM_NAME;
     char rpc[FLAG_BYTES];
     char http[FLAG_BYTES];
+    char rpc_host[FLAG_BYTES + ADDRESS_HOST_BYTES_MAX];
+    char http_host[FLAG_BYTES + ADDRESS_HOST_BYTES_MAX];
     char eviction[FLAG_BYTES];
-    char *const arguments[] = { name, rpc, http, eviction, NULL };
+    char *const arguments[] = { name, rpc, http, rpc_host, http_host, eviction, NULL };
     char **environment = NULL;
     (void)snprintf(rpc, sizeof(rpc), "--rpc_port=%u", options->rpc_port);
     (void)snprintf(http, sizeof(http), "--metrics_port=%u", options->http_port);
+    (void)snprintf(rpc_host, sizeof(rpc_host), "--rpc_address=%s", options->listen);
+    (void)snprintf(http_host, sizeof(http_host), "--metrics_host=%s", options->listen);
     (void)snprintf(eviction, sizeof(eviction), "--eviction_ratio=%.6f",
                    (double)options->eviction_millionths / 1e6);
     const int fd =
@@ -154,17 +191,20 @@ static enum tarn_status child_start(const struct master_options *options, struct
     (void)close(fd);
     if (status != TARN_OK)
         return status;
-    log_info("master: started %s %s %s %s, process %d; its log is %s", master->program, rpc, http,
-             eviction, (int)master->process.pid, master->log_path);
+    log_info("master: started %s %s %s %s %s %s, process %d; its log is %s", master->program, rpc,
+             http, rpc_host, http_host, eviction, (int)master->process.pid, master->log_path);
     return TARN_OK;
 }
 
 static enum tarn_status accept_wait(const struct master_options *options, struct master *master)
 {
-    const struct address address = { .host = "127.0.0.1", .port = options->rpc_port };
+    struct address address = { .port = options->rpc_port };
     struct probe_route route;
     char reason[PROBE_REASON_BYTES];
     struct wait wait;
+    if (snprintf(address.host, sizeof(address.host), "%s", master_near(options->listen)) >=
+        (int)sizeof(address.host))
+        return TARN_INVALID; /* it was looked at before anything was started */
     wait_init(&wait, "the master to accept connections", options->timeout_ms);
     while (probe_connect(&address, PROBE_MS, &route, reason) != TARN_OK) {
         if (process_has_ended(&master->process)) {
@@ -173,17 +213,17 @@ static enum tarn_status accept_wait(const struct master_options *options, struct
         }
         const enum tarn_status status = wait_pause(&wait, reason);
         if (status == TARN_STALE) {
-            log_error("time-out: the master %s runs, but does not listen on port %u after %" PRIu64
-                      " ms (%s); its last lines, of %s:",
-                      master->program, options->rpc_port, options->timeout_ms, reason,
-                      master->log_path);
+            log_error("time-out: the master %s runs, but does not listen on port %u of %s after "
+                      "%" PRIu64 " ms (%s); its last lines, of %s:",
+                      master->program, options->rpc_port, options->listen, options->timeout_ms,
+                      reason, master->log_path);
             log_tail(master->log_path);
             return TARN_IO;
         }
         TRY(status);
     }
-    log_info("master: accepts connections on port %u after %" PRIu64 " ms", options->rpc_port,
-             wait_passed_ms(&wait));
+    log_info("master: accepts connections on port %u of %s after %" PRIu64 " ms", options->rpc_port,
+             options->listen, wait_passed_ms(&wait));
     return TARN_OK;
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "os/process.h"
+#include "store/mooncake/address.h"
 
 enum { MASTER_LAST_LINES = 20 };
 
@@ -19,6 +20,7 @@ struct master_options {
     const char *program; /* NULL: TARN_MOONCAKE_MASTER, PATH, the wheel */
     char *const *environment;
     const char *log_path;
+    const char *listen; /* address of this host, for both ports; 0.0.0.0 and :: are all of them */
     uint16_t rpc_port;
     uint16_t http_port;
     uint32_t eviction_millionths;
@@ -38,6 +40,14 @@ struct master {
  * to end; logged). Nothing is left running unless OK. */
 NODISCARD enum tarn_status master_start(const struct master_options *options,
                                         struct master *out_master);
+
+/* Where this host reaches a master that listens there. Pure. */
+const char *master_near(const char *listen);
+
+/* HOST:PORT that others find it at: HOST is `wanted` if it is not NULL, else the address that it
+ * listens on, else, of a master that listens on all, that of the default route. INVALID: logged. */
+NODISCARD enum tarn_status master_address(const struct master_options *options, const char *wanted,
+                                          char out_text[ADDRESS_TEXT_BYTES_MAX + 1]);
 
 /* Whether it ended by itself; logged with its last words, once. */
 bool master_has_ended(struct master *master);

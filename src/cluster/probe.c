@@ -17,6 +17,15 @@ static void info_release(struct addrinfo **info)
         freeaddrinfo(*info);
 }
 
+/* 0, or what gai_strerror() explains. */
+static int info_find(const char *host, uint16_t port, struct addrinfo **out_info)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV };
+    char text[8];
+    (void)snprintf(text, sizeof(text), "%u", port);
+    return getaddrinfo(host, text, &hints, out_info);
+}
+
 static void name_print(const struct sockaddr_storage *address, socklen_t address_bytes,
                        char out_host[ADDRESS_HOST_BYTES_MAX + 1])
 {
@@ -54,12 +63,9 @@ static int connect_within(int fd, const struct addrinfo *to, uint32_t timeout_ms
 enum tarn_status probe_connect(const struct address *address, uint32_t timeout_ms,
                                struct probe_route *out_route, char *out_reason)
 {
-    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV };
     CLEANUP(info_release)
     struct addrinfo *found = NULL;
-    char port[8];
-    (void)snprintf(port, sizeof(port), "%u", address->port);
-    const int unknown = getaddrinfo(address->host, port, &hints, &found);
+    const int unknown = info_find(address->host, address->port, &found);
     if (unknown != 0) {
         (void)snprintf(out_reason, PROBE_REASON_BYTES, "%s", gai_strerror(unknown));
         return TARN_MISS;
@@ -79,17 +85,19 @@ enum tarn_status probe_connect(const struct address *address, uint32_t timeout_m
     return TARN_MISS;
 }
 
-bool probe_port_is_free(uint16_t port)
+bool probe_port_is_free(const char *host, uint16_t port)
 {
-    const struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(port) };
+    CLEANUP(info_release)
+    struct addrinfo *found = NULL;
     const int one = 1;
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    /* who tries to listen will say why it cannot */
+    if (info_find(host, port, &found) != 0)
+        return true;
+    const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return true; /* who tries to listen will say why it cannot */
+        return true;
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    const bool is_free =
-        bind(fd, (const struct sockaddr *)(const void *)&address, sizeof(address)) == 0 ||
-        errno != EADDRINUSE;
+    const bool is_free = bind(fd, found->ai_addr, found->ai_addrlen) == 0 || errno != EADDRINUSE;
     (void)close(fd);
     return is_free;
 }

@@ -232,32 +232,28 @@ static void master_watch(void *context)
 static enum tarn_status master_launch(struct provision *provision)
 {
     char log_path[PATH_MAX];
-    char host[ADDRESS_HOST_BYTES_MAX + 1];
+    char address[ADDRESS_TEXT_BYTES_MAX + 1];
     struct found_master *found = &provision->found;
     const char *too = text_of(provision, OPTION_MASTER_ADDRESS_FILE);
-    const char *wanted = text_of(provision, OPTION_LOCAL_HOSTNAME);
     TRY(run_dir_file(&provision->dir, RUN_DIR_MASTER_LOG, log_path));
     const struct master_options options = {
         .program = text_of(provision, OPTION_MOONCAKE_MASTER),
         .environment = provision->environment,
         .log_path = log_path,
+        .listen = text_of(provision, OPTION_MASTER_LISTEN),
         .rpc_port = (uint16_t)number_of(provision, OPTION_MASTER_PORT),
         .http_port = (uint16_t)number_of(provision, OPTION_MASTER_METRICS_PORT),
         .eviction_millionths = (uint32_t)number_of(provision, OPTION_MASTER_EVICTION_RATIO),
         .timeout_ms = number_of(provision, OPTION_MASTER_TIMEOUT),
     };
+    TRY(master_address(&options, text_of(provision, OPTION_LOCAL_HOSTNAME), address));
     TRY(master_start(&options, &provision->master));
     TRY(wakeup_init(&provision->stopping));
     TRY(thread_start(&provision->watch, "master-watch", master_watch, provision));
-    if (wanted)
-        (void)snprintf(host, sizeof(host), "%s", wanted);
-    else
-        probe_own_host(host);
-    (void)snprintf(found->text, sizeof(found->text), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
-                   options.rpc_port);
-    found->is_address = address_parse(found->text, &found->address) == TARN_OK;
-    (void)snprintf(found->route.own, sizeof(found->route.own), "%s", host);
-    (void)snprintf(found->route.peer, sizeof(found->route.peer), "%s", host);
+    (void)snprintf(found->text, sizeof(found->text), "%s", address);
+    found->is_address = address_parse(address, &found->address) == TARN_OK;
+    memcpy(found->route.own, found->address.host, sizeof(found->route.own));
+    memcpy(found->route.peer, found->address.host, sizeof(found->route.peer));
     TRY(run_dir_file(&provision->dir, RUN_DIR_ADDRESS, provision->published));
     TRY(address_file_publish(provision->published, found->text));
     if (too) {

@@ -104,6 +104,8 @@
     X(MASTER_ADDRESS_FILE, TEXT, "master-address-file", "PATH", "", 0, 0, "nowhere else",          \
       "with --launch-master: publish the master's address there too, for file:// to find")         \
     X(MASTER_PORT, COUNT, "master-port", "N", "50051", 1, 65535, "", "port of a launched master")  \
+    X(MASTER_LISTEN, TEXT, "master-listen", "HOST", "0.0.0.0", 0, 0, "",                           \
+      "address of this host that a launched master listens on, for clients and metrics")           \
     X(MASTER_METRICS_PORT, COUNT, "master-metrics-port", "N", "9004", 1, 65535, "",                \
       "HTTP port of the master, launched or joined")                                               \
     X(MASTER_EVICTION_RATIO, RATIO, "master-eviction-ratio", "RATIO", "0.05", 0, 0, "",            \
@@ -151,6 +153,8 @@
       "port that Mooncake's clients connect to")                                                   \
     X(MASTER_HTTP_PORT, COUNT, "metrics-port", "N", "9004", 1, 65535, "",                          \
       "HTTP port of the master's metrics")                                                         \
+    X(MASTER_LISTEN_HOST, TEXT, "listen", "HOST", "0.0.0.0", 0, 0, "",                             \
+      "address of this host to listen on, for clients and metrics")                                \
     X(MASTER_EVICTION, RATIO, "eviction-ratio", "RATIO", "0.05", 0, 0, "",                         \
       "share of the objects to evict when memory is full")                                         \
     X(MASTER_PUBLISH, TEXT, "address-file", "PATH", "", 0, 0, "nowhere else",                      \
@@ -158,7 +162,8 @@
     X(MASTER_RUN_DIR, TEXT, "run-dir", "DIR", "", 0, 0, "a temporary one, removed at the end",     \
       "directory for master.addr and mooncake_master.log")                                         \
     X(MASTER_LOCAL_HOSTNAME, TEXT, "local-hostname", "HOST", "", 0, 0,                             \
-      "the address of the default route", "what others call this host: the address to publish")    \
+      "that of --listen, or of the default route",                                                 \
+      "what others call this host: the address to publish")                                        \
     X(MASTER_START_TIMEOUT, TIME, "master-timeout", "TIME", "60s", 1, 3600000, "",                 \
       "how long to wait until the master accepts")                                                 \
     X(MASTER_HEARTBEAT, TIME, "heartbeat", "TIME", "300s", 0, 86400000, "",                        \

@@ -131,8 +131,12 @@ class Site:
                             "vocab=4096", "ctx=2048"], check=True, timeout=120)
         return path
 
+    @property
+    def environment(self):
+        return {"TMPDIR": str(self.temporary)}
+
     def run(self, *arguments, env=None, host=LOOPBACK):
-        return Command(*arguments, env={"TMPDIR": str(self.temporary), **(env or {})}, host=host)
+        return Command(*arguments, env={**self.environment, **(env or {})}, host=host)
 
     def refused(self, *arguments, status=1, env=None):
         """What a command says that fails at once; it leaves no temporary directory behind."""
