@@ -28,7 +28,7 @@ NODISCARD enum tarn_status value_count(const char *text, uint64_t *out_count,
 NODISCARD enum tarn_status value_size(const char *text, uint64_t *out_bytes,
                                       struct value_reason *out_reason);
 
-/* Digits and ms or s; a bare number is milliseconds. */
+/* Digits and ms or s; a bare number is refused. */
 NODISCARD enum tarn_status value_time(const char *text, uint64_t *out_ms,
                                       struct value_reason *out_reason);
 

@@ -159,13 +159,22 @@ struct subject {
     struct tarn_request request;
     struct tarn_scope scope;
     struct tarn_namespace space;
+    uint64_t values_bytes;
 };
 
 #define OF_A(structure, field, a, b, outcome) a,
 static const struct subject subject_a = {
-    { OPTIONS_LIST(OF_A) }, { ENGINE_LIST(OF_A) },    { FORMAT_LIST(OF_A) }, { LAYOUT_LIST(OF_A) },
-    { GROUP_LIST(OF_A) },   { REGION_LIST(OF_A) },    { BUFFER_LIST(OF_A) }, { REQUEST_LIST(OF_A) },
-    { SCOPE_LIST(OF_A) },   { NAMESPACE_LIST(OF_A) },
+    { OPTIONS_LIST(OF_A) },
+    { ENGINE_LIST(OF_A) },
+    { FORMAT_LIST(OF_A) },
+    { LAYOUT_LIST(OF_A) },
+    { GROUP_LIST(OF_A) },
+    { REGION_LIST(OF_A) },
+    { BUFFER_LIST(OF_A) },
+    { REQUEST_LIST(OF_A) },
+    { SCOPE_LIST(OF_A) },
+    { NAMESPACE_LIST(OF_A) },
+    VALUES,
 };
 
 struct flip {
@@ -242,8 +251,8 @@ static void regions_make(struct engine *engine, uint32_t group)
                           : (uintptr_t)engine->pages[group];
     regions[0].buffers = engine->buffers;
     regions[1] = regions[0];
-    regions[1].base += KEYS;
-    regions[1].size_bytes = VALUES;
+    regions[1].base += regions[0].size_bytes;
+    regions[1].size_bytes = engine->subject.values_bytes;
     engine->groups[group] = engine->subject.group;
     engine->groups[group].id += group;
     engine->groups[group].regions = regions;
@@ -450,6 +459,10 @@ static void what_goes_together(void)
     b.engine.world_size = b.engine.tensor_parallel_size = 2;
     expect(&b, "engine.world_size with its tensor_parallel_size", MISSES);
     b = subject_a;
+    b.region.size_bytes -= VALUES;
+    b.values_bytes += VALUES;
+    expect(&b, "region.size_bytes, in pages of the same length", MISSES);
+    b = subject_a;
     b.layout.page_form = TARN_PAGES_BY_ADDRESS;
     expect(&b, "layout.page_form, with layout.memory", HITS);
     b = subject_a;
@@ -461,6 +474,11 @@ static void what_goes_together(void)
 }
 
 /* ---- ranks ---- */
+
+static double saves_ended(void)
+{
+    return metric("\ntarn_pool_save_pages_total ") + metric("\ntarn_pool_save_skipped_total ");
+}
 
 /* The leader of two ranks finds nothing as long as rank 1 has not saved its own: what rank 0 saved
  * does not stand for it. */
@@ -482,16 +500,18 @@ static void ranks(void)
     const struct tarn_bytes metadata = engine_step(&rank[0], 0);
     need(ops->load_start(rank[1].connector, metadata), "load_start of rank 1");
     for (uint32_t i = 0; i < 2; i++) {
-        const double saved = metric("\ntarn_pool_save_pages_total ");
+        const double ended = saves_ended();
         compute(&rank[i]);
         need(ops->forward_done(rank[i].connector, 1, TARN_OK, NULL), "forward_done of a rank");
-        while (metric("\ntarn_pool_save_pages_total ") < saved + BLOCKS)
+        while (saves_ended() < ended + BLOCKS)
             transfers_follow(&rank[i]);
         if (i == 0)
             ok(misses(&b), "engine.rank", " is another: what rank 0 saved is not rank 1's");
     }
     ok(engine_lookup(&b, &offer) == TARN_OK && offer.token_count == (uint64_t)BLOCKS * T,
        "engine.rank", " of both: a hit");
+    subject.engine.world_size = subject.engine.tensor_parallel_size = 1;
+    expect(&subject, "engine.world_size of one, who would read rank 0's pages as whole,", MISSES);
     need(ops->close(b.connector, PATIENCE_MS), "close");
     need(ops->close(rank[1].connector, PATIENCE_MS), "close");
     need(ops->close(rank[0].connector, PATIENCE_MS), "close");
