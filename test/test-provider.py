@@ -54,7 +54,7 @@ def unaccounted(metrics):
 def late_transfer(provider, answers, stage, pages_held):
     """A prompt's load outlives its deadline while other prompts want every page there is."""
     held = provider.folder / "held"
-    with provider.over_double("--stage-through-host", stage, "--load-deadline", "500ms", fault=f"hold={held}") as server:
+    with provider.over_double("--stage-through-host", stage, "--load-deadline", "2s", fault=f"hold={held}") as server:
         assert server.metrics()['tarn_kv_pages{state="total"}'] == PAGES, server.metrics()
         for seed in range(6):  # the first ones make way for the last
             assert ask(server, prompt(PROMPT, seed)).text == answers[seed]
