@@ -71,6 +71,7 @@ static void core_destroy(struct core *core)
     if (!core)
         return;
     worker_close(&core->worker);
+    store_stop(core->store); /* before memory goes that it may still write to */
     placement_close(&core->placement);
     watch_close(&core->watch);
     leader_deinit(&core->leader);

@@ -41,10 +41,14 @@ static enum tarn_status decide(struct placement *placement)
     }
     for (int kind = 0; kind < PLACEMENT_DIRECTIONS; kind++) {
         const bool outlives = kind == TARN_TRANSFER_LOAD && traits_of(placement)->is_beyond_host;
+        const bool is_late = kind == TARN_TRANSFER_LOAD && traits_of(placement)->writes_late;
         placement->batch_pages[kind] = config->batch_pages;
-        placement->stages_all[kind] = why || config->stage == TARN_SETTING_ON ||
+        placement->stages_all[kind] = why || config->stage == TARN_SETTING_ON || is_late ||
                                       (config->stage == TARN_SETTING_UNSET && outlives);
     }
+    if (config->stage == TARN_SETTING_OFF && traits_of(placement)->writes_late)
+        log_warn("stage_through_host is off, but loads are staged all the same: this store may "
+                 "write where a load has failed, and only a slot may be written late");
     return TARN_OK;
 }
 

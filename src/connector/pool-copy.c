@@ -1,29 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "connector/pool-copy.h"
 
+#include <stdalign.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/alloc.h"
 
+struct pool_buffer {
+    struct pool_buffer *next; /* outgrown before it */
+    uint64_t size_bytes;
+    alignas(max_align_t) uint8_t bytes[]; /* registered */
+};
+
 void pool_copy_init(struct pool_copy *copy)
 {
-    *copy = (struct pool_copy){ .size_bytes = 0 };
+    *copy = (struct pool_copy){ .buffers = { NULL } };
     (void)pthread_mutex_init(&copy->lock, NULL);
-}
-
-static void buffer_drop(struct pool_copy *copy, struct store *store)
-{
-    if (!copy->buffer)
-        return;
-    store_unregister(store, copy->buffer);
-    mem_free(copy->buffer);
-    copy->buffer = NULL;
-    copy->size_bytes = 0;
 }
 
 void pool_copy_deinit(struct pool_copy *copy, struct store *store)
 {
-    buffer_drop(copy, store);
+    for (int kind = 0; kind < POOL_COPY_KINDS; kind++) {
+        while (copy->buffers[kind]) {
+            struct pool_buffer *buffer = copy->buffers[kind];
+            copy->buffers[kind] = buffer->next;
+            store_unregister(store, buffer->bytes);
+            mem_free(buffer);
+        }
+    }
     (void)pthread_mutex_destroy(&copy->lock);
 }
 
@@ -35,21 +40,27 @@ static uint64_t item_bytes(const struct store_item *item)
     return bytes;
 }
 
+/* One that is outgrown stays: a get that failed may still write to it. Each is twice as large as
+ * the one before. */
 static enum tarn_status buffer_reserve(struct pool_copy *copy, struct store *store,
-                                       uint64_t size_bytes)
+                                       enum pool_copy_kind kind, uint64_t size_bytes)
 {
-    if (size_bytes <= copy->size_bytes)
+    struct pool_buffer *current = copy->buffers[kind];
+    if (current && size_bytes <= current->size_bytes)
         return TARN_OK;
-    buffer_drop(copy, store);
-    copy->buffer = mem_alloc(1, size_bytes);
-    if (!copy->buffer)
+    if (current && size_bytes < 2 * current->size_bytes)
+        size_bytes = 2 * current->size_bytes;
+    struct pool_buffer *buffer = mem_alloc(1, sizeof(*buffer) + size_bytes);
+    if (!buffer)
         return TARN_NO_MEMORY;
-    const enum tarn_status status = store_register(store, copy->buffer, size_bytes);
+    const enum tarn_status status = store_register(store, buffer->bytes, size_bytes);
     if (status != TARN_OK) {
-        mem_free(TAKE(copy->buffer));
+        mem_free(buffer);
         return status;
     }
-    copy->size_bytes = size_bytes;
+    buffer->size_bytes = size_bytes;
+    buffer->next = current;
+    copy->buffers[kind] = buffer;
     return TARN_OK;
 }
 
@@ -65,28 +76,30 @@ static void bytes_copy(const struct store_item *item, uint8_t *bytes, bool to_bu
 
 /* With the lock. */
 static enum tarn_status item_move(struct pool_copy *copy, struct store *store,
-                                  struct store_item *item, bool is_put)
+                                  struct store_item *item, enum pool_copy_kind kind)
 {
     const uint32_t headroom = store_traits(store)->headroom_bytes;
     const uint64_t bytes = item_bytes(item);
-    TRY(buffer_reserve(copy, store, headroom + bytes));
-    const struct tarn_span span = { copy->buffer + headroom, bytes };
+    const bool is_put = kind == POOL_COPY_PUT;
+    TRY(buffer_reserve(copy, store, kind, headroom + bytes));
+    const struct tarn_span span = { copy->buffers[kind]->bytes + headroom, bytes };
     struct store_item whole = {
         .key = item->key, .spans = &span, .span_count = 1, .status = TARN_IO, .has_headroom = true
     };
     if (is_put)
         bytes_copy(item, span.base, true);
     TRY(is_put ? store_put(store, &whole, 1) : store_get(store, &whole, 1));
-    if (!is_put && whole.status == TARN_OK)
-        bytes_copy(item, span.base, false);
     item->was_present = whole.was_present;
-    return whole.status;
+    if (is_put || whole.status != TARN_OK)
+        return whole.status;
+    bytes_copy(item, span.base, false);
+    return store_holds(store, &whole) ? TARN_OK : TARN_MISS;
 }
 
 enum tarn_status pool_copy_put(struct pool_copy *copy, struct store *store, struct store_item *item)
 {
     (void)pthread_mutex_lock(&copy->lock);
-    item->status = item_move(copy, store, item, true);
+    item->status = item_move(copy, store, item, POOL_COPY_PUT);
     (void)pthread_mutex_unlock(&copy->lock);
     return item->status;
 }
@@ -94,7 +107,7 @@ enum tarn_status pool_copy_put(struct pool_copy *copy, struct store *store, stru
 enum tarn_status pool_copy_get(struct pool_copy *copy, struct store *store, struct store_item *item)
 {
     (void)pthread_mutex_lock(&copy->lock);
-    item->status = item_move(copy, store, item, false);
+    item->status = item_move(copy, store, item, POOL_COPY_GET);
     (void)pthread_mutex_unlock(&copy->lock);
     return item->status;
 }

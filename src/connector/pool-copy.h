@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool-copy.h - single objects to and from a store that reaches registered memory alone: through a
- * buffer that is registered, one object at a time.
+ * pool-copy.h - single objects to and from a store that reaches registered memory alone: through
+ * buffers that are registered, one object at a time. Puts and gets have buffers of their own, since
+ * a store may still write where a get has failed (writes_late of store.h).
  *
  * For programs that hand memory of their own to the pool of tarn.h; a connector registers its
- * pages. Any thread. The lock inside guards the buffer and is held during the store's call.
+ * pages. Any thread. The lock inside guards the buffers and is held during the store's call.
  */
 #ifndef CONNECTOR_POOL_COPY_H
 #define CONNECTOR_POOL_COPY_H
@@ -13,13 +14,15 @@
 
 #include "store/store.h"
 
+enum pool_copy_kind { POOL_COPY_PUT, POOL_COPY_GET, POOL_COPY_KINDS };
+
 struct pool_copy {
     pthread_mutex_t lock;
-    uint8_t *buffer; /* NULL: none yet */
-    uint64_t size_bytes;
+    struct pool_buffer *buffers[POOL_COPY_KINDS]; /* NULL: none yet */
 };
 
 void pool_copy_init(struct pool_copy *copy);
+/* The store is stopped. */
 void pool_copy_deinit(struct pool_copy *copy, struct store *store);
 
 /* As store_put() and store_get() of one item, whose status is the answer. NO_MEMORY, NO_SPACE (of

@@ -68,6 +68,7 @@ void tarn_pool_close(struct tarn_pool *pool)
 {
     if (!pool)
         return;
+    store_stop(pool->store);
     pool_copy_deinit(&pool->copy, pool->store);
     store_close(pool->store);
     mem_free(pool);

@@ -178,6 +178,11 @@ static enum tarn_status shim_get(struct store *store, struct store_item *items, 
     return status;
 }
 
+static bool shim_holds(struct store *store, const struct store_item *item)
+{
+    return store_holds(real_of(store), item);
+}
+
 static enum tarn_status shim_put(struct store *store, struct store_item *items, size_t count)
 {
     return store_put(real_of(store), items, count);
@@ -193,6 +198,11 @@ static void shim_stat(struct store *store, struct store_stat *out_stat)
     store_stat(real_of(store), out_stat);
 }
 
+static void shim_stop(struct store *store)
+{
+    store_stop(real_of(store));
+}
+
 static void shim_close(struct store *store)
 {
     store_close(real_of(store));
@@ -206,9 +216,11 @@ static const struct store_ops shim_ops = {
     .exists = shim_exists,
     .lookup = shim_lookup,
     .get = shim_get,
+    .holds = shim_holds,
     .put = shim_put,
     .remove = shim_remove,
     .stat = shim_stat,
+    .stop = shim_stop,
     .close = shim_close,
 };
 

@@ -177,6 +177,23 @@ static void a_staged_load_that_returns_late_leaves_its_pages_alone(void **state)
     assert_int_equal(metric_get(METRIC_LOAD_PAGES), 0);
 }
 
+/* A store that may write late into memory of a call that has returned and failed: whether a slot is
+ * still what was verified is asked after it was copied, and loads are staged whatever was set. */
+static void a_page_whose_slot_was_written_late_is_not_loaded(void **state)
+{
+    (void)state;
+    traits = remote;
+    traits.writes_late = true;
+    options.stage_through_host = TARN_SETTING_OFF;
+    reopen();
+    said("stage_through_host is off, but loads are staged all the same");
+    save_prompt(&first, 1, 10);
+    fake_store_write_late(second.store, 9); /* the second group's page of block 4 */
+    assert_int_equal(load_blocks(&second, 1, 10), 4);
+    assert_int_equal(metric_get(METRIC_LOAD_FAILED_STORE), 1);
+    finish(&second, 1);
+}
+
 /* Slots stay until the call that may write into them has returned. */
 static void close_waits_for_a_call_that_may_write_into_a_slot(void **state)
 {
@@ -491,6 +508,7 @@ int main(void)
         STAGING_TEST(a_narrow_pool_makes_batches_of_two_two_and_one),
         STAGING_TEST(a_failed_load_is_never_scattered_past_its_failure),
         STAGING_TEST(a_staged_load_that_returns_late_leaves_its_pages_alone),
+        STAGING_TEST(a_page_whose_slot_was_written_late_is_not_loaded),
         STAGING_TEST(close_waits_for_a_call_that_may_write_into_a_slot),
         STAGING_TEST(when_pages_are_short_a_save_pins_them_for_a_copy_only),
         STAGING_TEST(page_memory_is_registered_once_in_ranges_of_the_stores_size),

@@ -302,6 +302,8 @@ static void load_scatter(struct transfer *transfer, struct load_page *pages, siz
         if (!pages[i].is_staged || pages[i].status != TARN_OK)
             continue;
         pages[i].status = i < good ? waited : TARN_STALE;
+        if (pages[i].status == TARN_OK && !store_holds(transfer->store, &transfer->load_items[i]))
+            pages[i].status = TARN_IO; /* the slot was written to under the copy */
     }
 }
 

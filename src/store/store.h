@@ -33,6 +33,8 @@ struct store_traits {
     uint32_t
         headroom_bytes; /* before the first span of an item that has it; 0: none is ever needed */
     uint64_t range_bytes_max; /* of one registration; 0: no limit */
+    bool writes_late; /* memory of a get that failed may be written to until store_stop(), though
+                         the call has returned: it is nobody's to compute in or to free before */
 };
 
 /*
@@ -70,9 +72,11 @@ struct store_ops {
                                struct store_lease **out_lease, size_t *out_count);
     void (*lease_release)(struct store_lease *lease);
     enum tarn_status (*get)(struct store *store, struct store_item *items, size_t count);
+    bool (*holds)(struct store *store, const struct store_item *item);
     enum tarn_status (*put)(struct store *store, struct store_item *items, size_t count);
     enum tarn_status (*remove)(struct store *store, const struct store_key *key);
     void (*stat)(struct store *store, struct store_stat *out_stat);
+    void (*stop)(struct store *store);
     void (*close)(struct store *store);
 };
 
@@ -162,6 +166,16 @@ NODISCARD static inline enum tarn_status store_get(struct store *store, struct s
 }
 
 /*
+ * Whether the memory of an item with has_headroom that store_get() called OK holds it still. With
+ * writes_late a get that failed before may write into memory that is used again: who has copied an
+ * item away asks this afterwards, and has copied it right only if it does.
+ */
+NODISCARD static inline bool store_holds(struct store *store, const struct store_item *item)
+{
+    return !store->traits.writes_late || store->ops->holds(store, item);
+}
+
+/*
  * Put objects. Each item's status: OK (committed, or was_present), NO_SPACE (full, and nothing can
  * be evicted; or larger than the store takes), AGAIN, IO. Nothing of an object is visible before it
  * is committed, and nothing at all of one whose status is not OK.
@@ -182,6 +196,14 @@ NODISCARD static inline enum tarn_status store_remove(struct store *store,
 static inline void store_stat(struct store *store, struct store_stat *out_stat)
 {
     store->ops->stat(store, out_stat);
+}
+
+/* All calls must have returned, and only lease_release, unregister and close follow. From here on
+ * the store touches no memory but its own. NULL is fine. */
+static inline void store_stop(struct store *store)
+{
+    if (store && store->ops->stop)
+        store->ops->stop(store);
 }
 
 /* All leases must have been released and all calls returned. NULL is fine. */

@@ -14,7 +14,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { OBJECTS_MAX = 8192, BUFFERS_MAX = 256 };
+enum { OBJECTS_MAX = 8192, BUFFERS_MAX = 256, LATE_MAX = 16, HANDLES_MAX = 64 };
 
 struct object {
     char *key;
@@ -27,10 +27,18 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static long knobs[FAKE_MOONCAKE_KNOBS];
 static struct object objects[OBJECTS_MAX];
 static struct {
+    const bool *handle;
     uint8_t *base;
     size_t size;
 } buffers[BUFFERS_MAX];
-static size_t handle_count;
+static struct {
+    uint8_t *base;
+    const uint8_t *bytes; /* of an object that stays */
+    size_t size;
+} late[LATE_MAX]; /* writes that are to come */
+static size_t late_count;
+static bool is_registered(const void *base, size_t size);
+static bool handles[HANDLES_MAX]; /* that are open */
 static size_t waiting_count;
 static const char *hold_file; /* of the environment */
 
@@ -47,6 +55,11 @@ void fake_mooncake_set(enum fake_mooncake_knob knob, long value)
 {
     pthread_mutex_lock(&lock);
     knobs[knob] = value;
+    for (size_t i = 0; i < late_count && knob == FAKE_MOONCAKE_LAND; i++) {
+        if (is_registered(late[i].base, late[i].size))
+            memcpy(late[i].base, late[i].bytes, late[i].size);
+    }
+    late_count = knob == FAKE_MOONCAKE_LAND ? 0 : late_count;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
 }
@@ -56,7 +69,8 @@ size_t fake_mooncake_count(const char *what)
     size_t count = 0;
     pthread_mutex_lock(&lock);
     if (strcmp(what, "handles") == 0)
-        count = handle_count;
+        for (size_t i = 0; i < HANDLES_MAX; i++)
+            count += handles[i];
     else if (strcmp(what, "waiting") == 0)
         count = waiting_count;
     for (size_t i = 0; i < OBJECTS_MAX && strcmp(what, "objects") == 0; i++)
@@ -155,10 +169,18 @@ static int64_t object_get(const char *key, void **bases, const size_t *sizes, si
     size_t left = object->size;
     for (size_t i = 0, at = 0; i < count && !knobs[FAKE_MOONCAKE_SILENT]; i++) {
         const size_t part = sizes[i] < left ? sizes[i] : left;
-        memcpy(bases[i], object->bytes + at, part);
+        if (!knobs[FAKE_MOONCAKE_LATE])
+            memcpy(bases[i], object->bytes + at, part);
+        else if (late_count < LATE_MAX) {
+            late[late_count].base = bases[i];
+            late[late_count].bytes = object->bytes + at;
+            late[late_count++].size = part;
+        }
         at += part;
         left -= part;
     }
+    if (knobs[FAKE_MOONCAKE_LATE])
+        return knobs[FAKE_MOONCAKE_LATE];
     return result ? result : (int64_t)object->size - knobs[FAKE_MOONCAKE_SHORT];
 }
 
@@ -208,16 +230,22 @@ void *mooncake_store_create(void)
     if (knobs[FAKE_MOONCAKE_CREATE])
         return NULL;
     pthread_mutex_lock(&lock);
-    handle_count++;
+    size_t place = 0;
+    while (place + 1 < HANDLES_MAX && handles[place])
+        place++;
+    handles[place] = true;
     pthread_mutex_unlock(&lock);
-    return &handle_count;
+    return &handles[place];
 }
 
 void mooncake_store_destroy(void *store)
 {
-    (void)store;
     pthread_mutex_lock(&lock);
-    handle_count--;
+    *(bool *)store = false;
+    for (size_t i = 0; i < BUFFERS_MAX; i++) {
+        if (buffers[i].handle == store)
+            buffers[i].base = NULL;
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -304,7 +332,6 @@ int mooncake_store_get_hostname(void *store, char *out_name, size_t name_bytes)
 int mooncake_store_register_buffer(void *store, void *buffer, size_t size)
 {
     int result = (int)knobs[FAKE_MOONCAKE_REGISTER];
-    (void)store;
     pthread_mutex_lock(&lock);
     size_t place = 0;
     while (place < BUFFERS_MAX && buffers[place].base)
@@ -312,6 +339,7 @@ int mooncake_store_register_buffer(void *store, void *buffer, size_t size)
     if (result == 0 && (place == BUFFERS_MAX || is_registered(buffer, 1)))
         result = -600;
     if (result == 0) {
+        buffers[place].handle = store;
         buffers[place].base = buffer;
         buffers[place].size = size;
     }

@@ -28,6 +28,8 @@ enum fake_mooncake_knob {
     FAKE_MOONCAKE_FLIP,       /* puts change the byte at this place, counted from 1 */
     FAKE_MOONCAKE_SILENT,     /* not 0: gets say all is well and write nothing */
     FAKE_MOONCAKE_HOLD,       /* not 0: gets wait, then write and return; until it is 0 again */
+    FAKE_MOONCAKE_LATE,       /* gets end with this result, and their bytes are still to come */
+    FAKE_MOONCAKE_LAND,       /* set to anything: now they come */
     FAKE_MOONCAKE_PUTS_LEFT,  /* so many puts go well before FAKE_MOONCAKE_PUT counts */
     FAKE_MOONCAKE_KNOBS
 };

@@ -37,6 +37,7 @@ struct fake_store {
     enum tarn_status fail_status[FAKE_CALLS];
     bool is_held[FAKE_CALLS];
     size_t waiting[FAKE_CALLS];
+    size_t holds_left; /* items that are held still, before one that is not */
     uint32_t lookup_ms;
     uint32_t random_permille;
     uint64_t random;
@@ -428,6 +429,18 @@ static void fake_close(struct store *store)
     free(fake);
 }
 
+static bool fake_holds(struct store *store, const struct store_item *item)
+{
+    struct fake_store *fake = fake_of(store);
+    (void)item;
+    pthread_mutex_lock(&fake->lock);
+    const bool holds = fake->holds_left != 0;
+    if (fake->holds_left != SIZE_MAX)
+        fake->holds_left = holds ? fake->holds_left - 1 : SIZE_MAX;
+    pthread_mutex_unlock(&fake->lock);
+    return holds;
+}
+
 struct store *fake_store_create(struct fake_pages *pages)
 {
     static const struct store_ops ops = {
@@ -439,6 +452,7 @@ struct store *fake_store_create(struct fake_pages *pages)
         .lookup = fake_lookup,
         .lease_release = fake_lease_release,
         .get = fake_get,
+        .holds = fake_holds,
         .put = fake_put,
         .remove = fake_remove,
         .stat = fake_stat,
@@ -448,6 +462,7 @@ struct store *fake_store_create(struct fake_pages *pages)
     ASSERT(fake);
     fake->store.ops = &ops;
     fake->pages = pages;
+    fake->holds_left = SIZE_MAX;
     pthread_mutex_init(&fake->lock, NULL);
     pthread_cond_init(&fake->changed, NULL);
     return &fake->store;
@@ -513,6 +528,14 @@ bool fake_store_is_held(struct store *store, enum fake_call call)
         error = pthread_cond_timedwait(&fake->changed, &fake->lock, &until);
     pthread_mutex_unlock(&fake->lock);
     return error == 0;
+}
+
+void fake_store_write_late(struct store *store, size_t nth)
+{
+    struct fake_store *fake = fake_of(store);
+    pthread_mutex_lock(&fake->lock);
+    fake->holds_left = nth;
+    pthread_mutex_unlock(&fake->lock);
 }
 
 void fake_store_slow_lookup(struct store *store, uint32_t ms)

@@ -48,6 +48,9 @@ bool fake_store_is_held(struct store *store, enum fake_call call);
 /* From now on, so many of a thousand items and lookups fail, in ways and places that `seed` picks.
  */
 void fake_store_fail_at_random(struct store *store, uint64_t seed, uint32_t permille);
+/* The item that is asked for as the nth (from 0, counted from now) is not held any more when
+ * store_holds() asks: a transfer that was given up came late. With the trait writes_late. */
+void fake_store_write_late(struct store *store, size_t nth);
 /* Make every lookup take this long. */
 void fake_store_slow_lookup(struct store *store, uint32_t ms);
 

@@ -40,15 +40,20 @@ enum tarn_status batch_pool_init(struct batch_pool *pool, const struct client *c
     return TARN_OK;
 }
 
-void batch_pool_deinit(struct batch_pool *pool, const struct client *client)
+void batch_pool_unregister(struct batch_pool *pool, const struct client *client)
+{
+    if (pool->is_registered)
+        (void)client->provider.functions.unregister_buffer(client->handle, pool->header_slots);
+    pool->is_registered = false;
+}
+
+void batch_pool_deinit(struct batch_pool *pool)
 {
     while (pool->first) {
         struct batch *batch = pool->first;
         pool->first = batch->next;
         mem_free(batch);
     }
-    if (pool->is_registered)
-        (void)client->provider.functions.unregister_buffer(client->handle, pool->header_slots);
     mem_free(pool->header_slots);
     (void)pthread_cond_destroy(&pool->freed);
     (void)pthread_mutex_destroy(&pool->lock);

@@ -51,8 +51,9 @@ enum { BATCH_POOL_BATCHES = 4 };
 /* On failure batch_pool_deinit() is still due. */
 NODISCARD enum tarn_status batch_pool_init(struct batch_pool *pool, const struct client *client,
                                            bool has_headers);
-/* No batch is borrowed. */
-void batch_pool_deinit(struct batch_pool *pool, const struct client *client);
+/* No batch is borrowed. The second one frees memory: the client is stopped. */
+void batch_pool_unregister(struct batch_pool *pool, const struct client *client);
+void batch_pool_deinit(struct batch_pool *pool);
 
 struct batch *batch_take(struct batch_pool *pool); /* empty */
 void batch_give(struct batch_pool *pool, struct batch *batch);

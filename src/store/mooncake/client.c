@@ -302,8 +302,7 @@ static enum tarn_status health_look(const struct client *client,
     return TARN_IO;
 }
 
-static enum tarn_status client_try(const struct client *client,
-                                   const struct mooncake_options *options)
+static enum tarn_status client_try(struct client *client, const struct mooncake_options *options)
 {
     const struct mooncake_functions *functions = &client->provider.functions;
     const size_t size = HEADER_BYTES + CANARY_BYTES;
@@ -311,9 +310,10 @@ static enum tarn_status client_try(const struct client *client,
     TRY(health_look(client, options));
     if (options->is_donor)
         return TARN_OK;
-    struct canary canary = { .client = client, .bytes = mem_alloc(size, 1) };
-    if (!canary.bytes)
+    client->canary = mem_alloc(size, 1);
+    if (!client->canary)
         return TARN_NO_MEMORY;
+    struct canary canary = { .client = client, .bytes = client->canary };
     const int result = functions->register_buffer(client->handle, canary.bytes, size);
     enum tarn_status status = TARN_IO;
     if (result != 0)
@@ -324,7 +324,6 @@ static enum tarn_status client_try(const struct client *client,
                                       : canary_of_producer(&canary, options);
     if (result == 0)
         (void)functions->unregister_buffer(client->handle, canary.bytes);
-    mem_free(canary.bytes);
     return status;
 }
 
@@ -354,9 +353,15 @@ enum tarn_status client_open(const struct mooncake_options *options, struct clie
     return status;
 }
 
-void client_close(struct client *client)
+void client_stop(struct client *client)
 {
     if (client->handle)
         client->provider.functions.destroy(client->handle);
     client->handle = NULL;
+}
+
+void client_close(struct client *client)
+{
+    client_stop(client);
+    mem_free(TAKE(client->canary));
 }

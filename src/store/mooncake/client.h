@@ -13,6 +13,7 @@
 struct client {
     struct provider provider;
     void *handle;                               /* NULL: not open */
+    uint8_t *canary;                            /* memory that gets may write to until the stop */
     char hostname[MOONCAKE_TEXT_BYTES_MAX + 1]; /* as the pool knows it */
     char version[64];                           /* of the provider; empty: it does not say */
 };
@@ -29,7 +30,8 @@ struct client {
 NODISCARD enum tarn_status client_open(const struct mooncake_options *options,
                                        struct client *out_client);
 
-/* No call runs, and all registrations are undone. Zeroed is fine. */
+/* No call runs. From the stop on nothing writes to memory that gets were given. Zeroed is fine. */
+void client_stop(struct client *client);
 void client_close(struct client *client);
 
 #endif

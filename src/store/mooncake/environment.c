@@ -21,13 +21,18 @@ void mooncake_environment_prepare(uint32_t deadline_ms)
     struct variable variables[] = {
         { "MC_RPC_TIMEOUT_MS", "", true },
         { "MC_RPC_CONNECT_TIMEOUT_MS", "", true },
+        { "MC_TCP_PROGRESS_TIMEOUT_SEC", "", false },
+        { "MC_TCP_STATUS_TIMEOUT_SEC", "", false },
         { "MC_STORE_CLIENT_SETUP_RETRIES", "2", false },
         { "GLOG_minloglevel", "1", false },
     };
     const uint32_t half_ms = deadline_ms / 2 > TIMEOUT_MS_MIN ? deadline_ms / 2 : TIMEOUT_MS_MIN;
+    const uint32_t whole_s = deadline_ms / 1000 + (deadline_ms % 1000 != 0 || deadline_ms == 0);
     const bool is_single = thread_count() == 1;
     (void)snprintf(variables[0].value, VALUE_BYTES, "%" PRIu32, half_ms);
     (void)snprintf(variables[1].value, VALUE_BYTES, "%" PRIu32, half_ms);
+    (void)snprintf(variables[2].value, VALUE_BYTES, "%" PRIu32, whole_s);
+    (void)snprintf(variables[3].value, VALUE_BYTES, "%" PRIu32, whole_s);
     for (size_t i = 0; i < LENGTH_OF(variables); i++) {
         const struct variable *variable = &variables[i];
         if (getenv(variable->name)) /* NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile */

@@ -14,7 +14,8 @@
 #include "base/base.h"
 
 /* The process has one thread, or everything is set already; otherwise nothing is changed and a
- * warning names what to set. RPC time-outs become half of deadline_ms. Unless they are set, too:
+ * warning names what to set. RPC time-outs become half of deadline_ms; a transfer that does not
+ * move ends after deadline_ms, in whole seconds, not after 30. Unless they are set, too:
  * a few attempts to reach the master at setup in place of twenty, and only warnings on standard
  * error. */
 void mooncake_environment_prepare(uint32_t deadline_ms);

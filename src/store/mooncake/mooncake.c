@@ -88,7 +88,7 @@ static void mooncake_unregister(struct store *base, void *memory)
 {
     struct mooncake_store *store = mooncake(base);
     char text[RESULT_BYTES];
-    if (is_dead(store))
+    if (is_dead(store) || !store->client.handle)
         return;
     const int result = functions_of(store)->unregister_buffer(store->client.handle, memory);
     if (result != 0)
@@ -323,6 +323,26 @@ static enum tarn_status mooncake_get(struct store *base, struct store_item *item
     return TARN_OK;
 }
 
+/* Mooncake gives a transfer up after a time (60 s over TCP) and leaves it in the queue of a
+ * connection that does not come about: when it does, minutes later, the bytes are written. */
+static bool mooncake_holds(struct store *base, const struct store_item *item)
+{
+    struct mooncake_store *store = mooncake(base);
+    const char *space = is_dead(store) ? NULL : names_get(&store->names, item->key.namespace_index);
+    if (!space || !item->has_headroom)
+        return false;
+    struct batch *batch = batch_take(&store->asks);
+    batch_add_key(batch, space, &item->key);
+    const enum header_fault fault =
+        header_check((const uint8_t *)item->spans[0].base - HEADER_BYTES, batch->keys[0],
+                     item->spans, item->span_count);
+    batch_give(&store->asks, batch);
+    if (fault != HEADER_SOUND)
+        LOG_LIMITED(LOG_WARN, "mooncake: a transfer that was given up came late, into memory that "
+                              "held another page by then: that page is computed");
+    return fault == HEADER_SOUND;
+}
+
 /* ---- put ---- */
 
 static void object_count_put(struct store_item *item, int result)
@@ -437,17 +457,25 @@ static void mooncake_stat(struct store *base, struct store_stat *out_stat)
                                      .is_inert = is_dead(store) };
 }
 
+/* Other registrations are forgotten with the client. In a child it is the parent's. */
+static void mooncake_stop(struct store *base)
+{
+    struct mooncake_store *store = mooncake(base);
+    if (!is_dead(store) && store->client.handle) {
+        batch_pool_unregister(&store->gets, &store->client);
+        batch_pool_unregister(&store->puts, &store->client);
+        client_stop(&store->client);
+    }
+    store->client.handle = NULL;
+}
+
 static void mooncake_close(struct store *base)
 {
     struct mooncake_store *store = mooncake(base);
-    if (is_dead(store)) {
-        store->client.handle = NULL; /* the parent's */
-        store->gets.is_registered = false;
-        store->puts.is_registered = false;
-    }
-    batch_pool_deinit(&store->gets, &store->client);
-    batch_pool_deinit(&store->puts, &store->client);
-    batch_pool_deinit(&store->asks, &store->client);
+    mooncake_stop(base);
+    batch_pool_deinit(&store->gets);
+    batch_pool_deinit(&store->puts);
+    batch_pool_deinit(&store->asks);
     client_close(&store->client);
     names_deinit(&store->names);
     (void)pthread_mutex_destroy(&store->names_lock);
@@ -463,9 +491,11 @@ static const struct store_ops mooncake_ops = {
     .lookup = mooncake_lookup,
     .lease_release = mooncake_lease_release,
     .get = mooncake_get,
+    .holds = mooncake_holds,
     .put = mooncake_put,
     .remove = mooncake_remove,
     .stat = mooncake_stat,
+    .stop = mooncake_stop,
     .close = mooncake_close,
 };
 
@@ -479,6 +509,7 @@ static struct store_traits traits_of(const struct mooncake_options *options,
         .is_contiguous_only =
             !functions->batch_put_from_multi_buffers || !functions->batch_get_into_multi_buffers,
         .headroom_bytes = HEADER_BYTES,
+        .writes_late = true,
         .range_bytes_max = strcmp(options->protocol, "tcp") == 0 ? 0 : RDMA_RANGE_BYTES_MAX,
     };
 }

@@ -311,6 +311,33 @@ static void others_are_served_while_a_get_hangs(void **state)
     assert_int_equal(status, TARN_OK);
 }
 
+/* What the real library does after 60 s: a get that failed writes when its connection comes about,
+ * while the memory holds another page already. Whoever copies that page finds out. */
+static void a_transfer_that_was_given_up_and_comes_late_is_noticed(void **state)
+{
+    (void)state;
+    const struct tarn_span span = { memory + HEADER_BYTES, PAGE_BYTES };
+    struct store_item first = {
+        .key = key_of(1), .spans = &span, .span_count = 1, .has_headroom = true
+    };
+    struct store_item second = first;
+    second.key = key_of(2);
+    assert_int_equal(put(1), TARN_OK);
+    assert_int_equal(put(2), TARN_OK);
+    fake_set(FAKE_MOONCAKE_LATE, MOONCAKE_TRANSFER_FAILED);
+    assert_int_equal(store_get(store, &first, 1), TARN_OK);
+    assert_int_equal(first.status, TARN_MISS);
+    assert_int_equal(metric_get(METRIC_STORE_GET_TRANSFER), 1);
+    fake_set(FAKE_MOONCAKE_LATE, 0);
+    assert_int_equal(store_get(store, &second, 1), TARN_OK);
+    assert_int_equal(second.status, TARN_OK);
+    assert_true(store_traits(store)->writes_late);
+    assert_true(store_holds(store, &second));
+    fake_set(FAKE_MOONCAKE_LAND, 1);
+    assert_false(store_holds(store, &second));
+    expect_said("a transfer that was given up came late");
+}
+
 static void a_child_after_fork_has_no_store(void **state)
 {
     (void)state;
@@ -490,6 +517,7 @@ int main(void)
         CASE(a_lost_master_is_told_from_what_is_not_there),
         CASE(removing_respects_leases),
         CASE(others_are_served_while_a_get_hangs),
+        CASE(a_transfer_that_was_given_up_and_comes_late_is_noticed),
         CASE(a_child_after_fork_has_no_store),
         CASE(each_step_of_the_canary_is_named_when_it_fails),
         CASE(other_versions_are_found_by_the_canary_at_once),
