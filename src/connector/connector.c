@@ -482,6 +482,7 @@ static void core_hear_worker(struct core *core, uint64_t now_ns)
  * step completes is not planned; both are made up for when it is up again. */
 static void core_mind_store(struct core *core, uint64_t now_ns)
 {
+    watch_load_is_out(&core->watch, worker_load_is_out(&core->worker), now_ns);
     watch_look(&core->watch, now_ns);
     if (core->outage_count != core->watch.outage_count) {
         core->outage_count = core->watch.outage_count;

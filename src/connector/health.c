@@ -15,6 +15,15 @@ static void health_pause(struct health *health, uint64_t pause_ns, uint64_t now_
     health->resume_ns = now_ns + health->pause_ns;
 }
 
+bool health_stop(struct health *health, uint64_t now_ns)
+{
+    if (!health_is_up(health))
+        return false;
+    health->down_ns = now_ns;
+    health_pause(health, HEALTH_PAUSE_MIN_NS, now_ns);
+    return true;
+}
+
 bool health_bad(struct health *health, bool is_load, uint64_t now_ns)
 {
     if (!health_is_up(health))
@@ -23,9 +32,7 @@ bool health_bad(struct health *health, bool is_load, uint64_t now_ns)
     health->load_failures += is_load;
     if (health->failure_count < HEALTH_FAILURES_MAX && health->load_failures < HEALTH_FAILURES_MAX)
         return false;
-    health->down_ns = now_ns;
-    health_pause(health, HEALTH_PAUSE_MIN_NS, now_ns);
-    return true;
+    return health_stop(health, now_ns);
 }
 
 bool health_wants_canary(struct health *health, uint64_t now_ns)

@@ -3,9 +3,9 @@
  * health.h - whether a store is asked at all.
  *
  * Three calls in a row that failed or came too late, or three loads, whatever was answered in
- * between: it is down, and left alone for a second; then one canary is sent. If that fails as well,
- * the pause doubles, up to 30 s; if it comes back, the store is asked again. Nothing else reopens
- * it: an answer that comes late says little. Pure; one thread.
+ * between, or one that does not come back: it is down, and left alone for a second; then one canary
+ * is sent. If that fails as well, the pause doubles, up to 30 s; if it comes back, the store is
+ * asked again. Nothing else reopens it: an answer that comes late says little. Pure; one thread.
  */
 #ifndef CONNECTOR_HEALTH_H
 #define CONNECTOR_HEALTH_H
@@ -40,6 +40,9 @@ static inline bool health_is_up(const struct health *health)
 /* A call was answered; or failed, or its deadline passed. True: that took the store down. */
 void health_good(struct health *health, bool is_load);
 bool health_bad(struct health *health, bool is_load, uint64_t now_ns);
+
+/* Nothing can be asked: it is down at once. True: it was up. */
+bool health_stop(struct health *health, uint64_t now_ns);
 
 /* Whether to send a canary now. True once a pause; then health_canary_done() is due. */
 bool health_wants_canary(struct health *health, uint64_t now_ns);

@@ -25,6 +25,19 @@ static void three_failures_in_a_row_take_it_down(void **state)
     assert_false(health_bad(&health, false, 8)); /* it is down already */
 }
 
+static void a_store_that_cannot_be_asked_is_down_at_once(void **state)
+{
+    (void)state;
+    struct health health = { .failure_count = 0 };
+    assert_true(health_stop(&health, 7));
+    assert_false(health_stop(&health, 8));
+    assert_int_equal(health.down_ns, 7);
+    assert_false(health_wants_canary(&health, 7 + NS_PER_S - 1));
+    assert_true(health_wants_canary(&health, 7 + NS_PER_S));
+    assert_false(health_stop(&health, 9 * NS_PER_S));
+    assert_true(health_canary_done(&health, true, 9 * NS_PER_S));
+}
+
 static void the_pause_is_one_second_and_doubles_to_thirty(void **state)
 {
     (void)state;
@@ -92,6 +105,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_failures_in_a_row_take_it_down),
+        cmocka_unit_test(a_store_that_cannot_be_asked_is_down_at_once),
         cmocka_unit_test(the_pause_is_one_second_and_doubles_to_thirty),
         cmocka_unit_test(three_loads_take_it_down_whatever_was_answered_in_between),
         cmocka_unit_test(only_a_canary_reopens_it),

@@ -97,6 +97,7 @@ struct load {
     bool is_reported;
     bool is_judged;           /* the verdict was carried out */
     bool is_staged;           /* every page of it is */
+    bool is_late;             /* given up at its deadline */
     bool is_released;         /* its pages were retired before its batches returned */
     atomic_bool is_cancelled; /* batches that were not begun are dropped */
     _Atomic uint32_t scatter; /* enum scatter: who may touch staged pages now */

@@ -43,17 +43,28 @@ void watch_good(struct watch *watch, bool is_load)
     health_good(&watch->health, is_load);
 }
 
-void watch_bad(struct watch *watch, bool is_load, uint64_t now_ns)
+/* Each outage has its line, and its end: there is at most one a second. */
+static void outage_begin(struct watch *watch, const char *why)
 {
-    if (!health_bad(&watch->health, is_load, now_ns))
-        return;
     watch->outage_count++;
     metric_add(METRIC_STORE_DOWN, 1);
     metric_add(METRIC_STORE_OUTAGES, 1);
-    LOG_LIMITED(LOG_WARN,
-                "the pool is left alone for 1 s: %d calls in a row failed or came too late. "
-                "Requests are computed without it until a canary comes back",
-                HEALTH_FAILURES_MAX);
+    log_warn("the pool is left alone for 1 s: %s. Requests are computed without it until a canary "
+             "comes back",
+             why);
+}
+
+void watch_bad(struct watch *watch, bool is_load, uint64_t now_ns)
+{
+    if (health_bad(&watch->health, is_load, now_ns))
+        outage_begin(watch, "three calls in a row failed or came too late");
+}
+
+void watch_load_is_out(struct watch *watch, bool is_out, uint64_t now_ns)
+{
+    watch->load_is_out = is_out;
+    if (is_out && health_stop(&watch->health, now_ns))
+        outage_begin(watch, "a load was given up, and its call to the store does not return");
 }
 
 static void canary_ask(void *context)
@@ -68,8 +79,8 @@ static void canary_judge(struct watch *watch, uint64_t now_ns)
     const char *failed_step = watch->canary.failed_step;
     if (health_canary_done(&watch->health, !failed_step && !is_late, now_ns)) {
         metric_add(METRIC_STORE_DOWN, -1);
-        LOG_LIMITED(LOG_INFO, "the pool works again, after %" PRIu64 " ms",
-                    (now_ns - watch->health.down_ns) / NS_PER_MS);
+        log_info("the pool works again, after %" PRIu64 " ms",
+                 (now_ns - watch->health.down_ns) / NS_PER_MS);
         return;
     }
     LOG_LIMITED(LOG_WARN,
@@ -89,7 +100,8 @@ void watch_look(struct watch *watch, uint64_t now_ns)
         return;
     }
     /* A question that was given up is still out: there is nobody to send. */
-    if (health_is_up(&watch->health) || (watch->asker.is_open && asker_is_busy(&watch->asker)) ||
+    if (health_is_up(&watch->health) || watch->load_is_out ||
+        (watch->asker.is_open && asker_is_busy(&watch->asker)) ||
         !health_wants_canary(&watch->health, now_ns))
         return;
     watch->canary_sent_ns = now_ns;

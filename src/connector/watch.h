@@ -20,6 +20,7 @@ struct watch {
     uint64_t canary_deadline_ns; /* one that takes longer has failed */
     uint64_t canary_sent_ns;
     uint64_t outage_count;
+    bool load_is_out;
     bool is_open;
 };
 
@@ -36,6 +37,10 @@ bool watch_may_ask(const struct watch *watch);
 /* A call to the store was answered; or it failed, or its deadline passed. */
 void watch_good(struct watch *watch, bool is_load);
 void watch_bad(struct watch *watch, bool is_load, uint64_t now_ns);
+
+/* Whether a load's call is out past its deadline. It takes the store down by itself, and while it
+ * is out no canary is sent: nothing could be loaded. */
+void watch_load_is_out(struct watch *watch, bool is_out, uint64_t now_ns);
 
 /* Send a canary if it is time, and hear of one that is out. */
 void watch_look(struct watch *watch, uint64_t now_ns);

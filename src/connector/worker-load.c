@@ -197,11 +197,22 @@ void worker_loads_check_deadlines(struct worker *worker, uint64_t now_ns)
                     "the load of request %" PRIu64 " passed its deadline with %zu of %zu page%s",
                     load->id, load->good_count, load->page_count, text_plural(load->page_count));
         worker_load_conclude(worker, load);
+        load->is_late = true;
         load_free_if_over(load);
         is_late = true;
     }
     if (is_late) /* one call that does not return makes all of them late */
         worker_hear_answer(worker, ANSWER_BAD, true, now_ns);
+}
+
+bool worker_load_is_out(const struct worker *worker)
+{
+    list_for_each (link, &worker->loads) {
+        const struct load *load = LIST_ITEM(link, struct load, link);
+        if (load->is_late && load->returned_count < load->pushed_count)
+            return true;
+    }
+    return false;
 }
 
 void worker_load_stop(struct worker *worker, struct load *load)

@@ -114,6 +114,10 @@ void worker_collect(struct worker *worker, uint64_t now_ns);
 /* Whether load_poll() or transfers() has something to give. */
 bool worker_has_news(const struct worker *worker);
 
+/* A load was given up, and the call that was to bring its pages has not returned: nothing can be
+ * loaded until it does. */
+bool worker_load_is_out(const struct worker *worker);
+
 /* The store is down: what was handed to the save thread and not begun is dropped. */
 void worker_saves_cut(struct worker *worker);
 
