@@ -14,12 +14,13 @@
 #include "os/clock.h"
 #include "os/stop.h"
 
-enum { OUTPUT_BYTES_MAX = 1 << 16, LOOK_MS = 200, LANDING_TIMEOUT_MS = 2000 };
+enum { OUTPUT_BYTES_MAX = 1 << 16, LOOK_MS = 200, LENDERS_MS = 2000, LANDING_TIMEOUT_MS = 2000 };
 
 struct running {
     const struct options *options;
     struct run_dir dir;
     struct master master;
+    struct landing landing; /* as it was last */
     char address[ADDRESS_TEXT_BYTES_MAX + 1];
     char published[PATH_MAX]; /* in the run directory; empty: not yet */
     const char *too;          /* --address-file, once it is there */
@@ -69,15 +70,34 @@ static enum tarn_status publish(struct running *running)
     return TARN_OK;
 }
 
-static void heartbeat(const struct running *running, uint64_t start_ns)
+static struct landing_source source_of(const struct running *running)
 {
-    struct landing landing;
-    char reason[LANDING_REASON_BYTES];
-    const struct landing_source source = {
+    return (struct landing_source){
         .host = master_near(option_text(running->options, OPTION_MASTER_LISTEN_HOST)),
         .port = port_of(running, OPTION_MASTER_HTTP_PORT),
         .timeout_ms = LANDING_TIMEOUT_MS,
     };
+}
+
+/* Who lends memory, compared with the time before. A master that does not say is looked at in the
+ * heartbeat. */
+static void lenders_look(struct running *running)
+{
+    const struct landing_source source = source_of(running);
+    struct landing landing;
+    char reason[LANDING_REASON_BYTES];
+    if (landing_fetch(&source, &landing, reason) != TARN_OK)
+        return;
+    landing_log_changes(&running->landing, &landing);
+    landing_deinit(&running->landing);
+    running->landing = landing;
+}
+
+static void heartbeat(const struct running *running, uint64_t start_ns)
+{
+    struct landing landing;
+    char reason[LANDING_REASON_BYTES];
+    const struct landing_source source = source_of(running);
     log_info("master: %s is alive, for %llu s", running->address,
              (unsigned long long)((clock_now_ns() - start_ns) / NS_PER_S));
     if (landing_fetch(&source, &landing, reason) != TARN_OK) {
@@ -96,9 +116,14 @@ static enum tarn_status watch(struct running *running)
     const uint64_t interval_ns =
         option_number(running->options, OPTION_MASTER_HEARTBEAT) * NS_PER_MS;
     uint64_t next_ns = start_ns + interval_ns;
+    uint64_t lenders_ns = start_ns;
     while (!stop_wait(LOOK_MS)) {
         if (master_has_ended(&running->master))
             return TARN_IO;
+        if (clock_now_ns() >= lenders_ns) {
+            lenders_look(running);
+            lenders_ns = clock_now_ns() + LENDERS_MS * NS_PER_MS;
+        }
         if (interval_ns > 0 && clock_now_ns() >= next_ns) {
             heartbeat(running, start_ns);
             next_ns += interval_ns;
@@ -115,6 +140,7 @@ static void finish(struct running *running)
     if (running->too)
         address_file_withdraw(running->too, running->address);
     master_stop(&running->master);
+    landing_deinit(&running->landing);
     run_dir_close(&running->dir);
 }
 

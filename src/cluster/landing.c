@@ -227,6 +227,35 @@ enum tarn_status landing_print(const struct landing *landing, struct text *out)
     return meaning_append(landing, out);
 }
 
+static uint64_t capacity_of(const struct landing *landing, const char *host)
+{
+    for (size_t i = 0; i < landing->host_count; i++)
+        if (strcmp(landing->hosts[i].host, host) == 0)
+            return landing->hosts[i].capacity_bytes;
+    return 0;
+}
+
+static void change_log(const char *host, uint64_t before_bytes, uint64_t now_bytes)
+{
+    if (now_bytes > before_bytes)
+        log_info("master: %s lends %" PRIu64 " bytes more, %" PRIu64 " in all", host,
+                 now_bytes - before_bytes, now_bytes);
+    if (now_bytes < before_bytes)
+        log_warn("master: %s lends %" PRIu64 " bytes less, %" PRIu64 " in all: it left, died or "
+                 "cannot be reached; blocks that lay there are lost to the pool",
+                 host, before_bytes - now_bytes, now_bytes);
+}
+
+void landing_log_changes(const struct landing *before, const struct landing *now)
+{
+    for (size_t i = 0; i < now->host_count; i++)
+        change_log(now->hosts[i].host, capacity_of(before, now->hosts[i].host),
+                   now->hosts[i].capacity_bytes);
+    for (size_t i = 0; i < before->host_count; i++)
+        if (capacity_of(now, before->hosts[i].host) == 0)
+            change_log(before->hosts[i].host, before->hosts[i].capacity_bytes, 0);
+}
+
 void landing_log(const struct landing *landing)
 {
     struct text text;

@@ -64,4 +64,7 @@ NODISCARD enum tarn_status landing_print(const struct landing *landing, struct t
 /* The same as lines of the log. */
 void landing_log(const struct landing *landing);
 
+/* A line of the log for each host that lends more or less than before. */
+void landing_log_changes(const struct landing *before, const struct landing *now);
+
 #endif

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "lib/fault.h"
 
 #define SEGMENT(name, size, used)                                                                  \
@@ -138,6 +139,47 @@ static enum tarn_status parse_and_print(void)
     return status;
 }
 
+static char lines[1 << 12];
+
+static void line_keep(void *context, enum log_level level, const char *line)
+{
+    const size_t length = strlen(lines);
+    (void)context;
+    (void)level;
+    (void)snprintf(lines + length, sizeof(lines) - length, "%s\n", line);
+}
+
+static void who_lends_more_or_less_than_before_is_said(void **state)
+{
+    (void)state;
+    struct landing before;
+    struct landing now;
+    struct landing nobody = { .hosts = NULL };
+    assert_int_equal(parse(DETAIL(SEGMENT("a:1", 100, 1) "," SEGMENT("a:2", 100, 0) "," SEGMENT(
+                               "b:1", 100, 0) "," SEGMENT("c:1", 100, 0)),
+                           NULL, &before),
+                     TARN_OK);
+    assert_int_equal(
+        parse(DETAIL(SEGMENT("a:1", 100, 1) "," SEGMENT("c:1", 100, 50) "," SEGMENT("d:1", 100, 0)),
+              NULL, &now),
+        TARN_OK);
+    log_set_sink(line_keep, NULL);
+    landing_log_changes(&before, &now);
+    landing_log_changes(&now, &now);
+    log_set_sink(NULL, NULL);
+    assert_non_null(strstr(lines, "master: a lends 100 bytes less, 100 in all: "));
+    assert_non_null(strstr(lines, "master: b lends 100 bytes less, 0 in all: "));
+    assert_non_null(strstr(lines, "master: d lends 100 bytes more, 100 in all\n"));
+    assert_null(strstr(lines, "master: c"));
+    lines[0] = '\0';
+    log_set_sink(line_keep, NULL);
+    landing_log_changes(&nobody, &nobody);
+    log_set_sink(NULL, NULL);
+    assert_string_equal(lines, "");
+    landing_deinit(&before);
+    landing_deinit(&now);
+}
+
 static void every_failed_allocation_is_a_status_and_no_leak(void **state)
 {
     (void)state;
@@ -152,6 +194,7 @@ int main(void)
         cmocka_unit_test(the_report_says_what_the_hosts_mean),
         cmocka_unit_test(what_is_no_such_document_is_refused),
         cmocka_unit_test(objects_are_counted_from_the_metrics),
+        cmocka_unit_test(who_lends_more_or_less_than_before_is_said),
         cmocka_unit_test(every_failed_allocation_is_a_status_and_no_leak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,6 +71,15 @@ class Host:
     def link_up(self):
         _ip(f"link set {self._port} up")
 
+    def own_link_down(self):
+        """Take its own end down: the host knows that it has no network."""
+        with self.inside():
+            _ip("link set eth0 down")
+
+    def own_link_up(self):
+        with self.inside():
+            _ip("link set eth0 up", f"route replace default via {SWITCH_ADDRESS}")
+
     def remove(self):
         _ip(f"link delete {self._port}")
         os.close(self._namespace)
