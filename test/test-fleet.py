@@ -11,7 +11,7 @@ import subprocess
 import time
 
 from lib.cluster import PROGRAM, Site, children_of, complete, free_port, is_alive, pool_stat, segments, wait_for
-from lib.mooncake import Master
+from lib.mooncake import Master, Owner
 from lib.pool import BLOCKWISE, Place, ask, prompt, settle
 from lib.tap import Tap
 
@@ -128,6 +128,37 @@ def _():
             server.wait_for(r"model key: ours \(by flag\)")
             assert server.stop() == 0, server.log
             server.wait_for(rf"pool: [1-9]\d* bytes .* used .*, {BLOCKS + 1} objects")
+
+
+@tap.case("a mooncake_client lends in a server's place: pages outlive the server; its death costs the pool, until it is back")
+def _():
+    with Site() as site, site.master() as master, Owner(master) as owner:
+        options = ["--pool", f"mooncake://{master.address}", "--client-address", f"127.0.0.1:{owner.port}", "--local-hostname",
+                   "127.0.0.1", "--local-buffer-size", "64MiB", "--staging-buffer", "8MiB", "--master-metrics-port",
+                   master.metrics_port]
+        with site.serve(*options) as server:
+            complete(server, PROMPT)
+            server.wait_for("this process lends nothing")
+            server.wait_for(r"1 x segment 0 \+ donation 0 \+ others 268435456")
+            assert server.stop() == 0, server.log
+        assert [size for _, size in segments(master)] == [256 << 20]
+        with site.serve(*options) as second:
+            complete(second, PROMPT)
+            second.wait_for(rf"prompt {len(PROMPT)} = device 0 \+ pool {32 * BLOCKS} \+ computed")
+            owner.stop()
+            first = 1000
+            while "the pool is left alone" not in second.log:
+                complete(second, list(range(first, first + 100)))
+                first += 1
+            owner.start()
+            second.wait_for("the pool works again", 90)
+            wait_for(lambda: len(segments(master)) == 1, 60, "the master notices that the first one's memory is gone")
+            complete(second, list(range(2000, 2700)))
+            assert second.stop() == 0, second.log
+        with site.serve(*options) as third:
+            complete(third, list(range(2000, 2700)))
+            third.wait_for(rf"prompt 700 = device 0 \+ pool {32 * BLOCKS} \+ computed")
+            assert third.stop() == 0, third.log
 
 
 @tap.case("a donation alone attaches no pool, is mounted once the server is ready, and leaves with it")

@@ -4,11 +4,12 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import tempfile
 import time
 
-from lib.mooncake import Master, die_with_parent, free_port
+from lib.mooncake import Master, Owner, die_with_parent, free_port
 from lib.tap import Tap
 
 tap = Tap()
@@ -80,7 +81,51 @@ def _():
 @tap.case("four ranks save, four others load: pages lost, changed, late, staged, compared; a rank dead")
 def _():
     with Master() as master, Client(master.pool, mib=64):
-        run_suite([RANKS], 7, TARN_MOONCAKE_POOL=master.pool, **PATIENT)
+        run_suite([RANKS], 8, TARN_MOONCAKE_POOL=master.pool, **PATIENT)
+
+
+@tap.case("the same suite, and four ranks, over a mooncake_client that lends in their place")
+def _():
+    with Master() as master, Owner(master, mib=512) as owner:
+        run_suite([CONFORMANCE], 13, TARN_MOONCAKE_POOL=owner.pool)
+        run_suite([RANKS] if LONG else [RANKS, "what_four_*"], 8 if LONG else 1, TARN_MOONCAKE_POOL=owner.pool, **PATIENT)
+
+
+@tap.case("what lies with a mooncake_client outlives who put it; one that dies is lost, and used again when it is back")
+def _():
+    with Master() as master, Owner(master) as owner, Client(owner.pool) as second:
+        with Client(owner.pool) as first:
+            assert first.order("put", 100)["put"] == 100
+        got = second.order("get", 100)
+        assert got["got"] == 100 and got["wrong"] == 0, got
+        owner.stop()
+        got = second.order("get", 8)
+        assert got["failed"] == 8 and got["missed"] == got["wrong"] == 0, got
+        assert second.order("put", 8)["put_failed"] == 8
+        owner.start()
+        deadline, counts = time.monotonic() + 60, {"got": 0}
+        while counts["got"] != 100:
+            second.order("put", 100)
+            counts = second.order("get", 100)
+            assert counts["wrong"] == counts["corrupt"] == 0 and time.monotonic() < deadline, counts
+
+
+if LONG:  # it takes that process 10 s to forget
+    @tap.case("a process that was stopped until the mooncake_client forgot it goes on with new memory")
+    def _():
+        with Master() as master, Owner(master) as owner, Client(owner.pool) as client, Client(owner.pool) as other:
+            assert client.order("put", 50)["put"] == 50
+            client.process.send_signal(signal.SIGSTOP)
+            deadline = time.monotonic() + 60
+            while "client_expired" not in owner.text():
+                assert time.monotonic() < deadline, owner.text()
+                time.sleep(0.1)
+            client.process.send_signal(signal.SIGCONT)
+            got = client.order("get", 50)
+            assert got["got"] == 50 and got["wrong"] == 0, (got, client.text())
+            assert "has forgotten this process's memory" in client.text()
+            assert client.order("put", 60)["put"] == 10
+            assert other.order("get", 60)["got"] == 60
 
 
 @tap.case("each field that changes what page bytes mean, flipped: a miss, through the connector and the real store")

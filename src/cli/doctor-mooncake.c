@@ -177,7 +177,7 @@ static void locked_memory_check(struct distributed *it)
     struct rlimit limit;
     char allowed[32];
     char needed[32];
-    const uint64_t bytes = it->client.global_segment_bytes + it->client.local_buffer_bytes;
+    const uint64_t bytes = mooncake_lent_bytes(&it->client) + it->client.local_buffer_bytes;
     if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur >= bytes)
         return;
     value_print_size(limit.rlim_cur, allowed, sizeof(allowed));

@@ -32,6 +32,9 @@ enum tarn_status client_from_options(const struct options *options,
     TEXT_TAKE(OPTION_PROTOCOL, client->protocol);
     TEXT_TAKE(OPTION_TENANT_ID, client->tenant_id);
     TEXT_TAKE(OPTION_MODEL_KEY, client->model_key);
+    TEXT_TAKE(OPTION_CLIENT_ADDRESS, client->client_address);
+    if (client->client_address[0])
+        client->client = MOONCAKE_STANDALONE;
     if (is_chosen(options, OPTION_CACHE_PREFIX))
         TEXT_TAKE(OPTION_CACHE_PREFIX, client->cache_prefix);
     if (is_chosen(options, OPTION_TRANSFER_BATCH_SIZE))

@@ -15,6 +15,7 @@ enum tarn_status lender_open(const struct mooncake_options *options, struct lend
     char size[SIZE_BYTES];
     const uint64_t start_ns = clock_now_ns();
     lending.is_donor = true;
+    lending.client = MOONCAKE_EMBEDDED; /* a standalone client's engines lend nothing */
     value_print_size(lending.global_segment_bytes, size, sizeof(size));
     struct lender lender = { .size_bytes = lending.global_segment_bytes };
     const enum tarn_status status = client_open(&lending, &lender.client);

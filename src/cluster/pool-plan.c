@@ -136,6 +136,7 @@ static enum tarn_status pool_beside_master(struct reading *reading)
 static const enum option distributed_rows[] = {
     OPTION_METADATA_SERVER,   OPTION_PROTOCOL,  OPTION_DEVICE_NAME, OPTION_GLOBAL_SEGMENT_SIZE,
     OPTION_LOCAL_BUFFER_SIZE, OPTION_TENANT_ID, OPTION_MASTER_PORT, OPTION_MASTER_EVICTION_RATIO,
+    OPTION_CLIENT_ADDRESS,
 };
 
 /* The first of them that is set by `least` or a stronger source, else NULL. */

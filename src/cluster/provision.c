@@ -131,7 +131,7 @@ static struct capacity_input capacity_input_of(const struct provision *provision
     if (provision->plan.donates)
         input.donation_bytes = number_of(provision, OPTION_DONATION_SEGMENT_SIZE);
     if (has_pool(provision)) {
-        input.segment_bytes = provision->client.global_segment_bytes;
+        input.segment_bytes = mooncake_lent_bytes(&provision->client);
         input.buffer_bytes = provision->client.local_buffer_bytes;
         if (number_of(provision, OPTION_STAGE_THROUGH_HOST) != TARN_SETTING_OFF)
             input.staging_bytes = staging_bytes(provision);
@@ -184,7 +184,7 @@ static void client_say(const struct provision *provision)
     const struct mooncake_options *client = &provision->client;
     char segment[SIZE_BYTES];
     char buffer[SIZE_BYTES];
-    value_print_size(client->global_segment_bytes, segment, sizeof(segment));
+    value_print_size(mooncake_lent_bytes(client), segment, sizeof(segment));
     value_print_size(client->local_buffer_bytes, buffer, sizeof(buffer));
     log_info("pool: master %s, metadata %s, protocol %s, device %s, this host is %s%s%s",
              client->master_server_address, client->metadata_server, client->protocol,
@@ -192,7 +192,7 @@ static void client_say(const struct provision *provision)
              client->local_hostname[0] ? client->local_hostname : "(by the route to the master)",
              client->tenant_id[0] ? ", tenant " : "", client->tenant_id);
     log_info("pool: segment %" PRIu64 " bytes (%s), local buffer %" PRIu64 " bytes (%s), in %s",
-             client->global_segment_bytes, segment, client->local_buffer_bytes, buffer,
+             mooncake_lent_bytes(client), segment, client->local_buffer_bytes, buffer,
              provision->pool);
 }
 

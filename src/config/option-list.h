@@ -124,6 +124,9 @@
       "memory that each rank lends to the pool; 0 lends none")                                     \
     X(LOCAL_BUFFER_SIZE, SIZE, "local-buffer-size", "SIZE", "1GiB", 1, 0, "",                      \
       "memory of each rank's Mooncake client for transfers")                                       \
+    X(CLIENT_ADDRESS, TEXT, "client-address", "HOST:PORT", "", 0, 0,                               \
+      "none: each rank is a client",                                                               \
+      "the mooncake_client of this host, which lends memory in this server's place")               \
     X(LOCAL_HOSTNAME, TEXT, "local-hostname", "HOST", "", 0, 0,                                    \
       "the address of the route to the master", "what others call this host")                      \
     X(TENANT_ID, TEXT, "tenant-id", "TEXT", "", 0, 0, "none",                                      \

@@ -61,7 +61,7 @@ struct script {
     uint32_t at;
     uint32_t deadline_ms;
     enum way way;
-    uint64_t lent_bytes; /* by each rank, to a pool that takes any */
+    uint64_t lent_bytes; /* by the rank `rank`, to a pool that takes any */
     bool is_deaf;        /* the leader does not see that a socket was closed */
     bool does_fail;      /* the leader says that it cannot go on instead of waiting for a verdict */
 };
@@ -307,7 +307,7 @@ static void rank_open(void)
                                         NULL,
                                         0,
                                         far ? fake_device_table(fake_device_create(rank)) : NULL };
-    CHECK(rank_pool_open(script.lent_bytes, &shim.real) == TARN_OK);
+    CHECK(rank_pool_open(rank == script.rank ? script.lent_bytes : 0, &shim.real) == TARN_OK);
     shim.base.traits = *store_traits(shim.real);
     CHECK(connector_open_with(&options, &engine, &shim.base, &connector) == TARN_OK);
     CHECK(ops->register_layout(connector, &layout) == TARN_OK);
@@ -927,9 +927,27 @@ static void tokens_are_compared_on_every_rank(void **state)
     all_agree(BLOCKS, BLOCKS);
 }
 
+/* Of a pool in the memory of many: for some seconds the pages that lay there are still listed, and
+ * cannot be read, nor new ones written there. */
+static void a_rank_that_dies_takes_along_what_it_lent_and_the_pool_fills_again(void **state)
+{
+    (void)state;
+    assert_true(
+        pool_fill((struct script){ .fault = FAULT_ENDS, .rank = 3, .lent_bytes = 16 << 20 }));
+    const uint64_t deadline_ns = clock_now_ns() + CHILD_SECONDS * NS_PER_S;
+    do {
+        assert_true(clock_now_ns() < deadline_ns);
+        assert_true(group_run((struct script){ .rank = -1, .deadline_ms = 5000 }));
+        print_message("# offered %llu blocks, of which %llu were loaded\n",
+                      (unsigned long long)seen[0].offered, (unsigned long long)seen[0].good);
+        all_agree(seen[0].offered, seen[0].good);
+    } while (seen[0].good < BLOCKS);
+}
+
 #define RANKS_TEST(name) cmocka_unit_test_setup(name, setup)
 
-int main(void)
+/* Arguments: a pattern of the cases to run; all. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         RANKS_TEST(what_four_ranks_saved_four_others_load),
@@ -955,8 +973,11 @@ int main(void)
         RANKS_TEST(pages_on_a_device_are_staged_and_the_objects_are_the_same),
         cmocka_unit_test(tokens_are_compared_on_every_rank),
         RANKS_TEST(a_rank_that_dies_ends_all_within_the_deadline),
+        cmocka_unit_test(a_rank_that_dies_takes_along_what_it_lent_and_the_pool_fills_again),
     };
     ops = tarn_connector_ops(TARN_ABI_VERSION);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return rank_pool_is_far() ? cmocka_run_group_tests(far_tests, setup_all, teardown_all)
                               : cmocka_run_group_tests(tests, setup_all, teardown_all);
 }

@@ -2,11 +2,15 @@
 #include "lib/fake-mooncake.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,7 +18,14 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { OBJECTS_MAX = 8192, BUFFERS_MAX = 256, LATE_MAX = 16, HANDLES_MAX = 64 };
+enum {
+    OBJECTS_MAX = 8192,
+    BUFFERS_MAX = 256,
+    LATE_MAX = 16,
+    HANDLES_MAX = 64,
+    LENT_MAX = 1024,
+    SCRIBBLED_BYTES = 8 << 10
+};
 
 struct object {
     char *key;
@@ -39,6 +50,12 @@ static struct {
 static size_t late_count;
 static bool is_registered(const void *base, size_t size);
 static bool handles[HANDLES_MAX]; /* that are open */
+static struct {
+    uint8_t *base;
+    size_t size;
+} lent[LENT_MAX]; /* what a standalone client gave: shared with its process */
+static size_t lent_count;
+static pid_t scribbler;
 static size_t waiting_count;
 static const char *hold_file; /* of the environment */
 
@@ -51,6 +68,23 @@ MOONCAKE_OPTIONAL(X)
 EXPORT void fake_mooncake_set(enum fake_mooncake_knob knob, long value);
 EXPORT size_t fake_mooncake_count(const char *what);
 
+/* As a call that was given up long ago, and is late. */
+static void scribble(bool begins)
+{
+    if (scribbler > 0) {
+        (void)kill(scribbler, SIGKILL);
+        (void)waitpid(scribbler, NULL, 0);
+    }
+    scribbler = begins ? fork() : 0;
+    if (!begins || scribbler != 0)
+        return;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (uint32_t random = 1;; random = random * 1664525 + 1013904223) {
+        volatile uint8_t *base = lent[(random >> 8) % lent_count].base;
+        base[(random >> 3) % SCRIBBLED_BYTES]++;
+    }
+}
+
 void fake_mooncake_set(enum fake_mooncake_knob knob, long value)
 {
     pthread_mutex_lock(&lock);
@@ -60,6 +94,10 @@ void fake_mooncake_set(enum fake_mooncake_knob knob, long value)
             memcpy(late[i].base, late[i].bytes, late[i].size);
     }
     late_count = knob == FAKE_MOONCAKE_LAND ? 0 : late_count;
+    if (knob == FAKE_MOONCAKE_SCRIBBLE)
+        scribble(value != 0);
+    for (size_t i = 0; i < BUFFERS_MAX && knob == FAKE_MOONCAKE_FORGET && value; i++)
+        buffers[i].base = NULL;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
 }
@@ -364,6 +402,26 @@ int mooncake_store_unregister_buffer(void *store, void *buffer)
 }
 
 #ifndef FAKE_WITHOUT_MULTI
+int mooncake_store_setup_dummy(void *store, uint64_t mem_pool_size, uint64_t local_buffer_size,
+                               const char *address)
+{
+    (void)store;
+    return mem_pool_size && local_buffer_size && address[0] ? (int)knobs[FAKE_MOONCAKE_SETUP] : -1;
+}
+
+void *mooncake_store_alloc_from_mem_pool(void *store, size_t size)
+{
+    (void)store;
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pthread_mutex_lock(&lock);
+    if (memory != MAP_FAILED && lent_count < LENT_MAX) {
+        lent[lent_count].base = memory;
+        lent[lent_count++].size = size;
+    }
+    pthread_mutex_unlock(&lock);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
 int mooncake_store_batch_put_from_multi_buffers(void *store, const char **keys, void **bases,
                                                 const size_t *sizes, const size_t *counts,
                                                 size_t count, const void *config, int *results)

@@ -31,6 +31,8 @@ enum fake_mooncake_knob {
     FAKE_MOONCAKE_LATE,       /* gets end with this result, and their bytes are still to come */
     FAKE_MOONCAKE_LAND,       /* set to anything: now they come */
     FAKE_MOONCAKE_PUTS_LEFT,  /* so many puts go well before FAKE_MOONCAKE_PUT counts */
+    FAKE_MOONCAKE_FORGET,     /* all buffers are forgotten, once */
+    FAKE_MOONCAKE_SCRIBBLE,   /* not 0: a process writes into memory that it was given, on and on */
     FAKE_MOONCAKE_KNOBS
 };
 

@@ -23,6 +23,15 @@ static inline struct mooncake_options fake_pool_options(const char *variable)
     return options;
 }
 
+/* The same, of a standalone client. */
+static inline struct mooncake_options fake_standalone_options(const char *variable)
+{
+    struct mooncake_options options = fake_pool_options(variable);
+    options.client = MOONCAKE_STANDALONE;
+    (void)snprintf(options.client_address, sizeof(options.client_address), "127.0.0.1:50052");
+    return options;
+}
+
 static inline struct store *fake_pool_open(const char *variable)
 {
     const struct mooncake_options options = fake_pool_options(variable);

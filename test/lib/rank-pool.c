@@ -17,7 +17,7 @@
 #include "store/mooncake/header.h"
 #include "store/mooncake/mooncake.h"
 
-enum { BLOCKS_MAX = 64, PAGE_BYTES_MAX = 16 << 10, KEY_BYTES_MAX = 600, CHILD_SECONDS = 120 };
+enum { BLOCKS_MAX = 64, KEY_BYTES_MAX = 600, CHILD_SECONDS = 120 };
 
 static char folder[64];
 static char path[80];
@@ -187,28 +187,35 @@ static bool far_lose(const struct task *task)
 }
 
 /* The header that it has had, and other bytes. */
-static bool far_damage(const struct task *task)
+static bool object_put(const struct client *client, const struct task *task, const char *key,
+                       uint8_t *object)
 {
-    static uint8_t object[HEADER_BYTES + PAGE_BYTES_MAX];
-    struct client client;
-    char key[KEY_BYTES_MAX];
-    const char *const_key = key;
     void *buffer = object;
     const size_t object_bytes = HEADER_BYTES + task->size_bytes;
     const struct tarn_span span = { object + HEADER_BYTES, task->size_bytes };
     int result = -1;
-    if (task->size_bytes > PAGE_BYTES_MAX || !far_client(&client))
-        return false;
-    const struct mooncake_functions *functions = &client.provider.functions;
-    bool is_good = object_remove(&client, task, key) &&
-                   functions->register_buffer(client.handle, object, sizeof(object)) == 0;
     memcpy(span.base, task->bytes, task->size_bytes);
     header_write(key, &span, 1, object);
     object[HEADER_BYTES + task->size_bytes / 2] ^= 4;
-    is_good = is_good &&
-              functions->batch_put_from(client.handle, &const_key, &buffer, &object_bytes, 1, NULL,
-                                        &result) == 0 &&
-              result == 0;
+    return client->provider.functions.batch_put_from(client->handle, &key, &buffer, &object_bytes,
+                                                     1, NULL, &result) == 0 &&
+           result == 0;
+}
+
+static bool far_damage(const struct task *task)
+{
+    struct client client;
+    char key[KEY_BYTES_MAX];
+    void *object = NULL;
+    const size_t size = HEADER_BYTES + task->size_bytes;
+    if (!far_client(&client))
+        return false;
+    bool is_good =
+        object_remove(&client, task, key) && client_memory_take(&client, size, &object) == TARN_OK;
+    is_good = is_good && object_put(&client, task, key, object);
+    client_memory_drop(&client, object, size);
+    client_stop(&client);
+    client_memory_free(&client, object);
     client_close(&client);
     return is_good;
 }

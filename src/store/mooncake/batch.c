@@ -7,56 +7,65 @@
 #include "base/log.h"
 #include "store/mooncake/result.h"
 
+enum { AREA_ALIGN_BYTES = 64, SLOT_COUNT = BATCH_POOL_BATCHES * BATCH_OBJECTS_MAX };
+
+_Static_assert(2 * BATCH_POOL_BATCHES == CLIENT_AREAS, "one for each batch that gets or puts");
+
 enum tarn_status batch_pool_init(struct batch_pool *pool, const struct client *client,
-                                 bool has_headers)
+                                 bool has_bytes)
 {
-    char text[64];
-    const size_t slot_count = (size_t)BATCH_POOL_BATCHES * BATCH_OBJECTS_MAX;
+    const bool has_areas = has_bytes && client->area_bytes > 0;
     *pool = (struct batch_pool){ .first = NULL };
     (void)pthread_mutex_init(&pool->lock, NULL);
     (void)pthread_cond_init(&pool->freed, NULL);
-    if (has_headers) {
-        pool->header_slots = mem_alloc(slot_count, HEADER_BYTES);
-        if (!pool->header_slots)
-            return TARN_NO_MEMORY;
-        const int result = client->provider.functions.register_buffer(
-            client->handle, pool->header_slots, slot_count * HEADER_BYTES);
-        if (result != 0) {
-            log_error("mooncake: memory for headers cannot be registered: %s",
-                      result_print(result, text, sizeof(text)));
-            return TARN_IO;
-        }
-        pool->is_registered = true;
+    if (has_bytes && !has_areas) {
+        void *slots = NULL;
+        TRY(client_memory_take(client, (size_t)SLOT_COUNT * HEADER_BYTES, &slots));
+        pool->header_slots = slots;
     }
     for (size_t i = 0; i < BATCH_POOL_BATCHES; i++) {
         struct batch *batch = mem_alloc(1, sizeof(*batch));
         if (!batch)
             return TARN_NO_MEMORY;
-        if (has_headers)
-            batch->header_slots = pool->header_slots + i * BATCH_OBJECTS_MAX;
         batch->next = pool->first;
         pool->first = batch;
+        if (pool->header_slots)
+            batch->header_slots = pool->header_slots + i * BATCH_OBJECTS_MAX;
+        if (!has_areas)
+            continue;
+        batch->area_bytes = (size_t)client->area_bytes;
+        void *area = NULL;
+        TRY(client_memory_take(client, batch->area_bytes, &area));
+        batch->area = area;
     }
     return TARN_OK;
 }
 
-void batch_pool_unregister(struct batch_pool *pool, const struct client *client)
+void batch_pool_drop(struct batch_pool *pool, const struct client *client)
 {
-    if (pool->is_registered)
-        (void)client->provider.functions.unregister_buffer(client->handle, pool->header_slots);
-    pool->is_registered = false;
+    for (const struct batch *batch = pool->first; batch; batch = batch->next)
+        client_memory_drop(client, batch->area, batch->area_bytes);
+    client_memory_drop(client, pool->header_slots, (size_t)SLOT_COUNT * HEADER_BYTES);
 }
 
-void batch_pool_deinit(struct batch_pool *pool)
+void batch_pool_deinit(struct batch_pool *pool, const struct client *client)
 {
     while (pool->first) {
         struct batch *batch = pool->first;
         pool->first = batch->next;
+        client_memory_free(client, batch->area);
         mem_free(batch);
     }
-    mem_free(pool->header_slots);
+    client_memory_free(client, pool->header_slots);
     (void)pthread_cond_destroy(&pool->freed);
     (void)pthread_mutex_destroy(&pool->lock);
+}
+
+void batch_clear(struct batch *batch)
+{
+    batch->count = 0;
+    batch->span_count = 0;
+    batch->area_used = 0;
 }
 
 struct batch *batch_take(struct batch_pool *pool)
@@ -67,8 +76,7 @@ struct batch *batch_take(struct batch_pool *pool)
     struct batch *batch = pool->first;
     pool->first = batch->next;
     (void)pthread_mutex_unlock(&pool->lock);
-    batch->count = 0;
-    batch->span_count = 0;
+    batch_clear(batch);
     return batch;
 }
 
@@ -97,13 +105,36 @@ static bool key_is_among(const struct batch *batch, const struct store_key *key)
     return false;
 }
 
+static uint64_t item_bytes(const struct store_item *item)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < item->span_count; i++)
+        bytes += item->spans[i].size_bytes;
+    return bytes;
+}
+
+bool batch_is_large_enough(const struct batch *batch, uint64_t object_bytes)
+{
+    return !batch->area ||
+           (batch->area_bytes >= HEADER_BYTES && object_bytes <= batch->area_bytes - HEADER_BYTES);
+}
+
+/* From where the next object begins. */
+static uint64_t area_left(const struct batch *batch)
+{
+    return batch->area_used < batch->area_bytes ? batch->area_bytes - batch->area_used : 0;
+}
+
 bool batch_has_room(const struct batch *batch, const struct store_item *item)
 {
     if (batch->count == 0)
         return true;
-    return batch->count < BATCH_OBJECTS_MAX &&
-           batch->span_count + item->span_count + 1 <= BATCH_SPANS_MAX &&
-           batch->is_contiguous == item_is_contiguous(item) && !key_is_among(batch, &item->key);
+    if (batch->count == BATCH_OBJECTS_MAX || key_is_among(batch, &item->key))
+        return false;
+    if (batch->area)
+        return item_bytes(item) + HEADER_BYTES <= area_left(batch);
+    return batch->span_count + item->span_count + 1 <= BATCH_SPANS_MAX &&
+           batch->is_contiguous == item_is_contiguous(item);
 }
 
 static void buffer_add(struct batch *batch, void *base, uint64_t size_bytes)
@@ -127,9 +158,18 @@ void batch_add_key(struct batch *batch, const char *space, const struct store_ke
 void batch_add(struct batch *batch, const char *space, struct store_item *item)
 {
     const size_t index = batch->count;
-    batch->is_contiguous = item_is_contiguous(item);
+    batch->is_contiguous = batch->area || item_is_contiguous(item);
     batch_add_key(batch, space, &item->key);
     batch->items[index] = item;
+    if (batch->area) {
+        const uint64_t bytes = item_bytes(item) + HEADER_BYTES;
+        ASSERT(bytes <= area_left(batch));
+        batch->headers[index] = batch->area + batch->area_used;
+        batch->counts[index] = 1;
+        buffer_add(batch, batch->headers[index], bytes);
+        batch->area_used += (bytes + AREA_ALIGN_BYTES - 1) / AREA_ALIGN_BYTES * AREA_ALIGN_BYTES;
+        return;
+    }
     if (batch->is_contiguous) {
         batch->headers[index] = (uint8_t *)item->spans[0].base - HEADER_BYTES;
         batch->counts[index] = 1;
@@ -141,4 +181,52 @@ void batch_add(struct batch *batch, const char *space, struct store_item *item)
     buffer_add(batch, batch->headers[index], HEADER_BYTES);
     for (uint32_t i = 0; i < item->span_count; i++)
         buffer_add(batch, item->spans[i].base, item->spans[i].size_bytes);
+}
+
+/* ---- areas ---- */
+
+void batch_gather(struct batch *batch, size_t index)
+{
+    const struct store_item *item = batch->items[index];
+    uint8_t *at = batch->headers[index] + HEADER_BYTES;
+    for (uint32_t i = 0; i < item->span_count; i++) {
+        memcpy(at, item->spans[i].base, item->spans[i].size_bytes);
+        at += item->spans[i].size_bytes;
+    }
+}
+
+void batch_scatter(const struct batch *batch, size_t index, uint8_t out_header[HEADER_BYTES])
+{
+    const struct store_item *item = batch->items[index];
+    const uint8_t *at = batch->headers[index] + HEADER_BYTES;
+    memcpy(out_header, batch->headers[index], HEADER_BYTES);
+    for (uint32_t i = 0; i < item->span_count; i++) {
+        memcpy(item->spans[i].base, at, item->spans[i].size_bytes);
+        at += item->spans[i].size_bytes;
+    }
+}
+
+bool batch_area_renew(struct batch *batch, const struct client *client)
+{
+    const struct mooncake_functions *functions = &client->provider.functions;
+    uint8_t *old = batch->area;
+    const int known = functions->unregister_buffer(client->handle, old);
+    if (known == 0 && functions->register_buffer(client->handle, old, batch->area_bytes) == 0)
+        return false; /* what it refused was the objects */
+    if (known != 0 && known != MOONCAKE_INVALID)
+        return false; /* it does not answer */
+    void *taken = NULL;
+    if (client_memory_take(client, batch->area_bytes, &taken) != TARN_OK)
+        return false;
+    uint8_t *area = taken;
+    LOG_LIMITED(LOG_WARN,
+                "mooncake: the mooncake_client has forgotten this process's memory, as it "
+                "does with one that says nothing for about 10 s: it was given new memory");
+    for (size_t i = 0; i < batch->count; i++) {
+        batch->headers[i] = area + (batch->headers[i] - old);
+        batch->buffers[i] = batch->headers[i];
+    }
+    client_memory_drop(client, old, batch->area_bytes);
+    batch->area = area;
+    return true;
 }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -25,7 +26,14 @@ enum {
     SIZE_BYTES = 32,
     RETRY_MS_FIRST = 100,
     RETRY_MS_MAX = 1000,
+    LOST_HOST_MS = 20000, /* the memory of a host that is gone is still listed for about 10 s */
+    ATTACH_MS = 5000,     /* until a standalone client's first answer */
+    AREA_BYTES_MIN = 4096,
 };
+
+#define SPARE_BYTES                                                                                \
+    (UINT64_C(1) << 20) /* that a standalone client wants, and Tarn does not use                   \
+                         */
 
 /* ---- setup ---- */
 
@@ -54,6 +62,9 @@ static int setup_call(const struct client *client, const struct mooncake_options
                       const char *hostname)
 {
     const struct mooncake_functions *functions = &client->provider.functions;
+    if (client->area_bytes)
+        return functions->setup_dummy(client->handle, SPARE_BYTES, SPARE_BYTES,
+                                      options->client_address);
     if (options->tenant_id[0])
         return functions->setup_tenant(client->handle, hostname, options->metadata_server,
                                        options->global_segment_bytes, options->local_buffer_bytes,
@@ -78,44 +89,135 @@ static enum tarn_status handle_create(struct client *client)
     return TARN_UNSUPPORTED;
 }
 
-static enum tarn_status client_setup(struct client *client, const struct mooncake_options *options)
+/* What the provider cannot do. */
+static enum tarn_status setup_check(struct client *client, const struct mooncake_options *options)
 {
-    char hostname[ADDRESS_HOST_BYTES_MAX + 1];
-    char result_text[RESULT_BYTES];
-    char segment[SIZE_BYTES];
-    char buffer[SIZE_BYTES];
-    TRY(hostname_find(options, hostname));
-    if (options->tenant_id[0] && !client->provider.functions.setup_tenant) {
+    const struct mooncake_functions *functions = &client->provider.functions;
+    if (options->client == MOONCAKE_EMBEDDED) {
+        if (!options->tenant_id[0] || functions->setup_tenant)
+            return TARN_OK;
         log_error("mooncake: tenant_id is '%s', and %s cannot pass it on: use the wheel, or leave "
                   "tenant_id out",
                   options->tenant_id, client->provider.path);
         return TARN_UNSUPPORTED;
     }
-    const uint64_t start_ns = clock_now_ns();
-    const int result = setup_call(client, options, hostname);
-    if (result != 0) {
+    if (!functions->setup_dummy || !functions->alloc_from_mem_pool) {
+        log_error("mooncake: client is standalone, and %s cannot attach to a mooncake_client: use "
+                  "the wheel, or set client to embedded",
+                  client->provider.path);
+        return TARN_UNSUPPORTED;
+    }
+    if (options->tenant_id[0]) {
+        log_error(
+            "mooncake: tenant_id is '%s', and client is standalone: the tenant is that of the "
+            "mooncake_client (--tenant_id); leave tenant_id out",
+            options->tenant_id);
+        return TARN_UNSUPPORTED;
+    }
+    client->area_bytes =
+        options->local_buffer_bytes / CLIENT_AREAS / AREA_BYTES_MIN * AREA_BYTES_MIN;
+    if (client->area_bytes)
+        return TARN_OK;
+    log_error("mooncake: local_buffer_size of %" PRIu64 " bytes is too small for a standalone "
+              "client: it is divided by %d",
+              options->local_buffer_bytes, CLIENT_AREAS);
+    return TARN_INVALID;
+}
+
+static enum tarn_status setup_fail(const struct client *client,
+                                   const struct mooncake_options *options, int result,
+                                   uint64_t start_ns)
+{
+    char text[RESULT_BYTES];
+    const uint64_t took_ms = (clock_now_ns() - start_ns) / NS_PER_MS;
+    (void)result_print(result, text, sizeof(text));
+    if (client->area_bytes)
+        log_error("mooncake: attaching to the mooncake_client at %s failed after %" PRIu64
+                  " ms: %s. Does it run on this host, in the same network namespace, with "
+                  "--port=PORT, and is it of the same version (client_address)?",
+                  options->client_address, took_ms, text);
+    else
         log_error("mooncake: setup of the client failed after %" PRIu64 " ms: %s. Does a "
                   "mooncake_master of this version (%s%s) listen at %s, and are %" PRIu64
                   " + %" PRIu64
                   " bytes of memory free here (global_segment_size, local_buffer_size)?",
-                  (clock_now_ns() - start_ns) / NS_PER_MS,
-                  result_print(result, result_text, sizeof(result_text)),
-                  client->version[0] ? "Mooncake " : client->provider.path, client->version,
-                  options->master_server_address, options->global_segment_bytes,
+                  took_ms, text, client->version[0] ? "Mooncake " : client->provider.path,
+                  client->version, options->master_server_address, options->global_segment_bytes,
                   options->local_buffer_bytes);
-        return TARN_IO;
-    }
+    return TARN_IO;
+}
+
+static enum tarn_status client_setup(struct client *client, const struct mooncake_options *options)
+{
+    char hostname[ADDRESS_HOST_BYTES_MAX + 1];
+    char segment[SIZE_BYTES];
+    char buffer[SIZE_BYTES];
+    TRY(setup_check(client, options));
+    TRY(hostname_find(options, hostname));
+    const uint64_t start_ns = clock_now_ns();
+    const int result = setup_call(client, options, hostname);
+    if (result != 0)
+        return setup_fail(client, options, result, start_ns);
     if (client->provider.functions.get_hostname(client->handle, client->hostname,
                                                 sizeof(client->hostname)) != 0)
         (void)snprintf(client->hostname, sizeof(client->hostname), "%s", hostname);
     value_print_size(options->global_segment_bytes, segment, sizeof(segment));
     value_print_size(options->local_buffer_bytes, buffer, sizeof(buffer));
+    if (client->area_bytes) {
+        log_info(
+            "mooncake: attached to the mooncake_client at %s through %s%s%s, for the master at "
+            "%s: this process lends nothing; pages pass through %d x %" PRIu64
+            " bytes of memory shared with it (local_buffer_size, %s)",
+            options->client_address, client->provider.path, client->version[0] ? ", Mooncake " : "",
+            client->version, options->master_server_address, CLIENT_AREAS, client->area_bytes,
+            buffer);
+        return TARN_OK;
+    }
     log_info("mooncake: joined the master at %s as %s through %s%s%s: protocol %s, lends %" PRIu64
              " bytes (%s), buffer of %" PRIu64 " bytes (%s)",
              options->master_server_address, client->hostname, client->provider.path,
              client->version[0] ? ", Mooncake " : "", client->version, options->protocol,
              options->global_segment_bytes, segment, options->local_buffer_bytes, buffer);
     return TARN_OK;
+}
+
+/* ---- memory ---- */
+
+enum tarn_status client_memory_take(const struct client *client, size_t size_bytes,
+                                    void **out_memory)
+{
+    const struct mooncake_functions *functions = &client->provider.functions;
+    char text[RESULT_BYTES];
+    void *memory = client->area_bytes ? functions->alloc_from_mem_pool(client->handle, size_bytes)
+                                      : mem_alloc(size_bytes, 1);
+    if (!memory)
+        return TARN_NO_MEMORY;
+    const int result = functions->register_buffer(client->handle, memory, size_bytes);
+    if (result == 0) {
+        *out_memory = memory;
+        return TARN_OK;
+    }
+    log_error("mooncake: %zu bytes of memory cannot be registered: %s", size_bytes,
+              result_print(result, text, sizeof(text)));
+    if (!client->area_bytes)
+        mem_free(memory);
+    return TARN_IO;
+}
+
+/* A standalone client is not told: closing tells it, once, where each word to one that hangs would
+ * take 30 s. */
+void client_memory_drop(const struct client *client, void *memory, size_t size_bytes)
+{
+    if (memory && client->area_bytes)
+        (void)madvise(memory, size_bytes, MADV_REMOVE);
+    else if (memory)
+        (void)client->provider.functions.unregister_buffer(client->handle, memory);
+}
+
+void client_memory_free(const struct client *client, void *memory)
+{
+    if (!client->area_bytes)
+        mem_free(memory);
 }
 
 /* ---- the canary ---- */
@@ -208,19 +310,51 @@ static void wait_ms(uint64_t ms)
     (void)nanosleep(&pause, NULL);
 }
 
-/* Again while there is no space, until `deadline_ns`; an RPC that fails is tried twice. */
-static int canary_put_patiently(const struct canary *canary, uint64_t deadline_ns)
+/* How long a step that ended so is tried again. */
+static uint64_t patience_ns(int64_t result, const struct mooncake_options *options)
 {
-    uint64_t pause_ms = RETRY_MS_FIRST;
-    bool is_retried = false;
+    const uint64_t timeout_ms = options->master_timeout_ms;
+    if (result == MOONCAKE_NO_SPACE)
+        return timeout_ms * NS_PER_MS;
+    if (result == MOONCAKE_TRANSFER_FAILED)
+        return (timeout_ms < LOST_HOST_MS ? timeout_ms : LOST_HOST_MS) * NS_PER_MS;
+    return 0;
+}
+
+/* Tries that go on for a while. */
+struct tries {
+    uint64_t start_ns;
+    uint64_t pause_ms; /* zeroed: the first */
+    bool is_rpc_retried;
+};
+
+/* Whether to try again after this result; waits before. An RPC that fails is tried twice. */
+static bool tries_go_on(struct tries *tries, int64_t result, const struct mooncake_options *options)
+{
+    const bool is_rpc = result_is_rpc(result);
+    const bool is_first = tries->pause_ms == 0;
+    tries->pause_ms = is_first                             ? RETRY_MS_FIRST
+                      : tries->pause_ms * 2 < RETRY_MS_MAX ? tries->pause_ms * 2
+                                                           : RETRY_MS_MAX;
+    const uint64_t end_ns = clock_now_ns() + tries->pause_ms * NS_PER_MS;
+    if (is_rpc ? tries->is_rpc_retried : end_ns > tries->start_ns + patience_ns(result, options))
+        return false;
+    tries->is_rpc_retried |= is_rpc;
+    if (is_first && result == MOONCAKE_TRANSFER_FAILED)
+        log_info(
+            "mooncake: memory that the pool lists cannot be reached, as if its host were gone: "
+            "waiting until the master has noticed");
+    wait_ms(tries->pause_ms);
+    return true;
+}
+
+static int canary_put_patiently(const struct canary *canary, const struct mooncake_options *options)
+{
+    struct tries tries = { .start_ns = clock_now_ns() };
     for (;;) {
         const int result = canary_put(canary);
-        const bool again = result_is_rpc(result) ? !is_retried : result == MOONCAKE_NO_SPACE;
-        is_retried |= result_is_rpc(result);
-        if (!again || clock_now_ns() + pause_ms * NS_PER_MS > deadline_ns)
+        if (result == 0 || !tries_go_on(&tries, result, options))
             return result;
-        wait_ms(pause_ms);
-        pause_ms = pause_ms * 2 < RETRY_MS_MAX ? pause_ms * 2 : RETRY_MS_MAX;
     }
 }
 
@@ -236,9 +370,8 @@ static enum tarn_status canary_compare(const struct canary *canary)
     return TARN_IO;
 }
 
-static enum tarn_status canary_read(const struct canary *canary)
+static enum tarn_status canary_judge(const struct canary *canary, int64_t got)
 {
-    const int64_t got = canary_get(canary);
     if (got != HEADER_BYTES + CANARY_BYTES)
         return canary_fail_move(canary, "get", got);
     return canary_compare(canary);
@@ -248,13 +381,12 @@ static enum tarn_status canary_of_producer(struct canary *canary,
                                            const struct mooncake_options *options)
 {
     const struct client *client = canary->client;
-    const uint64_t now_ns = clock_now_ns();
     (void)snprintf(canary->key, sizeof(canary->key), "tarn/canary/%.64s/%d-%" PRIu64,
-                   client->hostname, (int)getpid(), now_ns);
+                   client->hostname, (int)getpid(), clock_now_ns());
     const int asked = canary_exists(canary);
     if (asked != 0)
         return canary_fail(canary, "exists before put", asked);
-    const int put = canary_put_patiently(canary, now_ns + options->master_timeout_ms * NS_PER_MS);
+    const int put = canary_put_patiently(canary, options);
     if (put == MOONCAKE_NO_SPACE) {
         log_warn("mooncake: the pool has had no space for %" PRIu64 " ms (master_timeout): nobody "
                  "lends it memory yet, or it is full of pages in use",
@@ -266,7 +398,7 @@ static enum tarn_status canary_of_producer(struct canary *canary,
     const int found = canary_exists(canary);
     if (found != 1)
         return canary_fail(canary, "exists", found);
-    TRY(canary_read(canary));
+    TRY(canary_judge(canary, canary_get(canary)));
     const int removed = client->provider.functions.remove(client->handle, canary->key, 1);
     if (removed != 0 && removed != MOONCAKE_NOT_FOUND)
         return canary_fail(canary, "remove", removed);
@@ -275,55 +407,58 @@ static enum tarn_status canary_of_producer(struct canary *canary,
     return TARN_OK;
 }
 
-static enum tarn_status canary_of_consumer(struct canary *canary)
+static enum tarn_status canary_of_consumer(struct canary *canary,
+                                           const struct mooncake_options *options)
 {
+    struct tries tries = { .start_ns = clock_now_ns() };
     (void)snprintf(canary->key, sizeof(canary->key), CANARY_KEPT_KEY);
-    const int found = canary_exists(canary);
-    if (found < 0)
-        return canary_fail(canary, "exists", found);
-    if (found == 0 && canary_get(canary) == MOONCAKE_NOT_FOUND) { /* a master that is understood */
-        log_info("mooncake: the pool holds no object to try reads with yet");
-        return TARN_OK;
+    for (;;) {
+        const int found = canary_exists(canary);
+        if (found < 0)
+            return canary_fail(canary, "exists", found);
+        const int64_t got = canary_get(canary);
+        if (got == MOONCAKE_NOT_FOUND) { /* by a master that is understood */
+            log_info("mooncake: the pool holds no object to try reads with yet");
+            return TARN_OK;
+        }
+        if (got != MOONCAKE_TRANSFER_FAILED || !tries_go_on(&tries, got, options))
+            return canary_judge(canary, got);
     }
-    return canary_read(canary);
 }
 
 static enum tarn_status health_look(const struct client *client,
                                     const struct mooncake_options *options)
 {
-    const int health = client->provider.functions.health_check(client->handle);
+    const uint64_t deadline_ns = clock_now_ns() + (client->area_bytes ? ATTACH_MS : 0) * NS_PER_MS;
+    int health = client->provider.functions.health_check(client->handle);
+    while (health == 2 && clock_now_ns() < deadline_ns) {
+        wait_ms(RETRY_MS_FIRST);
+        health = client->provider.functions.health_check(client->handle);
+    }
     if (health == 0)
         return TARN_OK;
-    log_error("mooncake: the health check says %d: %s (master %s)", health,
+    log_error("mooncake: the health check says %d: %s (master %s%s%s)", health,
               health == 1   ? "the client is not initialised"
               : health == 2 ? "the master cannot be reached"
                             : "an answer that is not known",
-              options->master_server_address);
+              options->master_server_address, client->area_bytes ? ", mooncake_client " : "",
+              client->area_bytes ? options->client_address : "");
     return TARN_IO;
 }
 
 static enum tarn_status client_try(struct client *client, const struct mooncake_options *options)
 {
-    const struct mooncake_functions *functions = &client->provider.functions;
     const size_t size = HEADER_BYTES + CANARY_BYTES;
-    char text[RESULT_BYTES];
     TRY(health_look(client, options));
     if (options->is_donor)
         return TARN_OK;
-    client->canary = mem_alloc(size, 1);
-    if (!client->canary)
-        return TARN_NO_MEMORY;
+    void *memory = NULL;
+    TRY(client_memory_take(client, size, &memory));
+    client->canary = memory;
     struct canary canary = { .client = client, .bytes = client->canary };
-    const int result = functions->register_buffer(client->handle, canary.bytes, size);
-    enum tarn_status status = TARN_IO;
-    if (result != 0)
-        log_error("mooncake: %zu bytes of memory cannot be registered: %s", size,
-                  result_print(result, text, sizeof(text)));
-    else
-        status = options->is_consumer ? canary_of_consumer(&canary)
-                                      : canary_of_producer(&canary, options);
-    if (result == 0)
-        (void)functions->unregister_buffer(client->handle, canary.bytes);
+    const enum tarn_status status = options->is_consumer ? canary_of_consumer(&canary, options)
+                                                         : canary_of_producer(&canary, options);
+    client_memory_drop(client, canary.bytes, size);
     return status;
 }
 
@@ -333,11 +468,6 @@ enum tarn_status client_open(const struct mooncake_options *options, struct clie
 {
     struct client *client = out_client;
     *client = (struct client){ .handle = NULL };
-    if (options->client != MOONCAKE_EMBEDDED) {
-        log_error("mooncake: client is standalone, which this version of Tarn does not offer: "
-                  "leave it out, or set it to embedded");
-        return TARN_UNSUPPORTED;
-    }
     mooncake_environment_prepare(options->deadline_ms);
     TRY(provider_open(options->library, options->wheel, &client->provider));
     enum tarn_status status = handle_create(client);
@@ -363,5 +493,5 @@ void client_stop(struct client *client)
 void client_close(struct client *client)
 {
     client_stop(client);
-    mem_free(TAKE(client->canary));
+    client_memory_free(client, TAKE(client->canary));
 }

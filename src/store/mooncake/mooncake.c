@@ -72,6 +72,8 @@ static enum tarn_status mooncake_register(struct store *base, void *memory, size
     char text[RESULT_BYTES];
     if (is_dead(store))
         return TARN_INVALID;
+    if (!store->base.traits.must_register)
+        return TARN_OK;
     const int result = functions_of(store)->register_buffer(store->client.handle, memory, size);
     if (result == 0)
         return TARN_OK;
@@ -88,7 +90,7 @@ static void mooncake_unregister(struct store *base, void *memory)
 {
     struct mooncake_store *store = mooncake(base);
     char text[RESULT_BYTES];
-    if (is_dead(store) || !store->client.handle)
+    if (is_dead(store) || !store->client.handle || !store->base.traits.must_register)
         return;
     const int result = functions_of(store)->unregister_buffer(store->client.handle, memory);
     if (result != 0)
@@ -109,12 +111,13 @@ static enum tarn_status batch_ask(struct mooncake_store *store, struct batch *ba
     for (size_t i = 0; i < batch->count && result >= 0; i++) {
         if (batch->results[i] < 0) {
             metric_add(METRIC_STORE_ASK_FAILED, 1);
-            result = result_is_rpc(batch->results[i]) ? batch->results[i] : result;
+            if (result_is_rpc(batch->results[i]) || batch->results[i] == MOONCAKE_FAILED)
+                result = batch->results[i];
         }
     }
     if (result >= 0)
         return TARN_OK;
-    LOG_LIMITED(LOG_WARN, "mooncake: the master does not say what is there: %s",
+    LOG_LIMITED(LOG_WARN, "mooncake: the pool does not say what is there: %s",
                 result_print(result, text, sizeof(text)));
     return TARN_IO;
 }
@@ -216,7 +219,8 @@ static uint64_t item_bytes(const struct store_item *item)
 }
 
 /* What is wrong with an item before anything is asked; OK: nothing. */
-static enum tarn_status item_fault(struct mooncake_store *store, const struct store_item *item)
+static enum tarn_status item_fault(struct mooncake_store *store, const struct batch *batch,
+                                   const struct store_item *item, bool is_put)
 {
     if (!names_get(&store->names, item->key.namespace_index) || item->span_count == 0 ||
         item->span_count > STORE_SPANS_MAX)
@@ -226,21 +230,28 @@ static enum tarn_status item_fault(struct mooncake_store *store, const struct st
                     store->client.provider.path);
         return TARN_UNSUPPORTED;
     }
-    return TARN_OK;
+    if (batch_is_large_enough(batch, item_bytes(item)))
+        return TARN_OK;
+    LOG_LIMITED(LOG_ERROR,
+                "mooncake: an object of %" PRIu64
+                " bytes is larger than a part of the memory shared "
+                "with the mooncake_client, %" PRIu64 " bytes: raise local_buffer_size",
+                item_bytes(item), store->client.area_bytes);
+    metric_add(is_put ? METRIC_STORE_PUT_NO_SPACE : METRIC_STORE_GET_OTHER, 1);
+    return is_put ? TARN_NO_SPACE : TARN_MISS;
 }
 
 /* Items from the first on, as far as one batch goes; those with a fault get their status. Returns
  * how many were taken. */
 static size_t batch_fill(struct mooncake_store *store, struct batch *batch,
-                         struct store_item *items, size_t count)
+                         struct store_item *items, size_t count, bool is_put)
 {
     size_t taken = 0;
-    batch->count = 0;
-    batch->span_count = 0;
+    batch_clear(batch);
     for (; taken < count && batch_has_room(batch, &items[taken]); taken++) {
         struct store_item *item = &items[taken];
         item->was_present = false;
-        item->status = item_fault(store, item);
+        item->status = item_fault(store, batch, item, is_put);
         if (item->status == TARN_OK)
             batch_add(batch, names_get(&store->names, item->key.namespace_index), item);
     }
@@ -249,7 +260,7 @@ static size_t batch_fill(struct mooncake_store *store, struct batch *batch,
 
 /* ---- get ---- */
 
-static void batch_get(struct mooncake_store *store, struct batch *batch)
+static void get_call(struct mooncake_store *store, struct batch *batch)
 {
     const struct mooncake_functions *functions = functions_of(store);
     for (size_t i = 0; i < batch->count; i++) {
@@ -265,6 +276,16 @@ static void batch_get(struct mooncake_store *store, struct batch *batch)
                                                       batch->count, batch->get_results);
     for (size_t i = 0; i < batch->count && result < 0; i++)
         batch->get_results[i] = result;
+}
+
+static void batch_get(struct mooncake_store *store, struct batch *batch)
+{
+    size_t refused_count = 0;
+    get_call(store, batch);
+    for (size_t i = 0; i < batch->count; i++)
+        refused_count += batch->get_results[i] == MOONCAKE_INVALID;
+    if (batch->area && refused_count == batch->count && batch_area_renew(batch, &store->client))
+        get_call(store, batch);
 }
 
 /* It is there, and will be until it is removed: a put of its key would write nothing. */
@@ -301,8 +322,11 @@ static enum tarn_status object_judge(struct mooncake_store *store, const struct 
         metric_add(METRIC_STORE_GET_LENGTH, 1);
         return TARN_MISS;
     }
-    const enum header_fault fault =
-        header_check(batch->headers[index], batch->keys[index], item->spans, item->span_count);
+    uint8_t copy[HEADER_BYTES];
+    if (batch->area)
+        batch_scatter(batch, index, copy);
+    const enum header_fault fault = header_check(batch->area ? copy : batch->headers[index],
+                                                 batch->keys[index], item->spans, item->span_count);
     return fault == HEADER_SOUND ? TARN_OK : object_put_away(store, batch->keys[index], fault);
 }
 
@@ -313,7 +337,7 @@ static enum tarn_status mooncake_get(struct store *base, struct store_item *item
         return TARN_INVALID;
     struct batch *batch = batch_take(&store->gets);
     for (size_t done = 0; done < count;) {
-        done += batch_fill(store, batch, items + done, count - done);
+        done += batch_fill(store, batch, items + done, count - done, false);
         if (batch->count > 0)
             batch_get(store, batch);
         for (size_t i = 0; i < batch->count; i++)
@@ -385,13 +409,15 @@ static void present_drop(struct batch *batch)
     batch->span_count = kept_spans;
 }
 
-static void batch_put(struct mooncake_store *store, struct batch *batch)
+static void put_call(struct mooncake_store *store, struct batch *batch)
 {
     const struct mooncake_functions *functions = functions_of(store);
     for (size_t i = 0; i < batch->count; i++) {
         const struct store_item *item = batch->items[i];
         batch->results[i] = MOONCAKE_RPC_FAILED;
         header_write(batch->keys[i], item->spans, item->span_count, batch->headers[i]);
+        if (batch->area)
+            batch_gather(batch, i);
     }
     const int result =
         batch->is_contiguous
@@ -400,8 +426,20 @@ static void batch_put(struct mooncake_store *store, struct batch *batch)
             : functions->batch_put_from_multi_buffers(store->client.handle, batch->keys,
                                                       batch->buffers, batch->sizes, batch->counts,
                                                       batch->count, NULL, batch->results);
+    for (size_t i = 0; i < batch->count && result < 0; i++)
+        batch->results[i] = result;
+}
+
+static void batch_put(struct mooncake_store *store, struct batch *batch)
+{
+    size_t refused_count = 0;
+    put_call(store, batch);
     for (size_t i = 0; i < batch->count; i++)
-        object_count_put(batch->items[i], result < 0 ? result : batch->results[i]);
+        refused_count += batch->results[i] == MOONCAKE_INVALID;
+    if (batch->area && refused_count == batch->count && batch_area_renew(batch, &store->client))
+        put_call(store, batch);
+    for (size_t i = 0; i < batch->count; i++)
+        object_count_put(batch->items[i], batch->results[i]);
 }
 
 static enum tarn_status mooncake_put(struct store *base, struct store_item *items, size_t count)
@@ -411,7 +449,7 @@ static enum tarn_status mooncake_put(struct store *base, struct store_item *item
         return TARN_INVALID;
     struct batch *batch = batch_take(&store->puts);
     for (size_t done = 0; done < count;) {
-        done += batch_fill(store, batch, items + done, count - done);
+        done += batch_fill(store, batch, items + done, count - done, true);
         const enum tarn_status status = batch->count > 0 ? batch_ask(store, batch) : TARN_OK;
         for (size_t i = 0; i < batch->count && status != TARN_OK; i++)
             object_count_put(batch->items[i], MOONCAKE_RPC_FAILED);
@@ -462,8 +500,8 @@ static void mooncake_stop(struct store *base)
 {
     struct mooncake_store *store = mooncake(base);
     if (!is_dead(store) && store->client.handle) {
-        batch_pool_unregister(&store->gets, &store->client);
-        batch_pool_unregister(&store->puts, &store->client);
+        batch_pool_drop(&store->gets, &store->client);
+        batch_pool_drop(&store->puts, &store->client);
         client_stop(&store->client);
     }
     store->client.handle = NULL;
@@ -473,9 +511,9 @@ static void mooncake_close(struct store *base)
 {
     struct mooncake_store *store = mooncake(base);
     mooncake_stop(base);
-    batch_pool_deinit(&store->gets);
-    batch_pool_deinit(&store->puts);
-    batch_pool_deinit(&store->asks);
+    batch_pool_deinit(&store->gets, &store->client);
+    batch_pool_deinit(&store->puts, &store->client);
+    batch_pool_deinit(&store->asks, &store->client);
     client_close(&store->client);
     names_deinit(&store->names);
     (void)pthread_mutex_destroy(&store->names_lock);
@@ -503,6 +541,8 @@ static struct store_traits traits_of(const struct mooncake_options *options,
                                      const struct client *client)
 {
     const struct mooncake_functions *functions = &client->provider.functions;
+    if (client->area_bytes) /* pages are copied, from and to any memory */
+        return (struct store_traits){ .is_beyond_host = true };
     return (struct store_traits){
         .is_beyond_host = true,
         .must_register = true,

@@ -227,10 +227,11 @@ static enum tarn_status options_check(const char *name, const struct mooncake_op
         log_error("%s: local_buffer_size is 0, which Mooncake refuses: leave it out", name);
         return TARN_INVALID;
     }
-    if (options->client == MOONCAKE_STANDALONE && !options->client_address[0]) {
+    if (options->client == MOONCAKE_STANDALONE &&
+        address_parse(options->client_address, &address) != TARN_OK) {
         log_error("%s: client is standalone: client_address, HOST:PORT of the mooncake_client on "
-                  "this host, is needed",
-                  name);
+                  "this host, is needed, and is '%.200s'",
+                  name, options->client_address);
         return TARN_INVALID;
     }
     return TARN_OK;

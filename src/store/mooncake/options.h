@@ -24,8 +24,7 @@ enum {
 
 enum mooncake_client {
     MOONCAKE_EMBEDDED = 0, /* the segment is this process's */
-    MOONCAKE_STANDALONE,   /* a mooncake_client on this host holds it; pages pass through its memory
-                            */
+    MOONCAKE_STANDALONE,   /* a mooncake_client on this host holds it, at client_address */
 };
 
 struct mooncake_options {
@@ -38,8 +37,8 @@ struct mooncake_options {
     char client_address[MOONCAKE_TEXT_BYTES_MAX + 1]; /* of a standalone client */
     char library[MOONCAKE_PATH_BYTES_MAX + 1];        /* see provider_open(); as `wheel` */
     char wheel[MOONCAKE_PATH_BYTES_MAX + 1];
-    uint64_t global_segment_bytes; /* lent to the pool; 0: none */
-    uint64_t local_buffer_bytes;
+    uint64_t global_segment_bytes; /* lent to the pool; 0: none; see mooncake_lent_bytes() */
+    uint64_t local_buffer_bytes;   /* of a standalone client: memory shared with it */
     uint64_t master_timeout_ms;
     uint32_t client; /* enum mooncake_client */
 
@@ -56,6 +55,12 @@ struct mooncake_options {
     bool is_donor;        /* lends memory and moves no traffic: the pool is not tried */
     bool is_consumer;     /* puts nothing, and checks the pool accordingly */
 };
+
+/* What a client with these options lends to the pool itself. */
+static inline uint64_t mooncake_lent_bytes(const struct mooncake_options *options)
+{
+    return options->client == MOONCAKE_STANDALONE ? 0 : options->global_segment_bytes;
+}
 
 /* Everything at its default. */
 void mooncake_options_init(struct mooncake_options *options);

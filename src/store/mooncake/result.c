@@ -8,6 +8,7 @@ static const struct {
     const char *text;
     enum metric get_metric;
 } results[] = {
+    { MOONCAKE_FAILED, "failed", METRIC_STORE_GET_OTHER },
     { MOONCAKE_BUFFER_OVERFLOW, "buffer overflow", METRIC_STORE_GET_LENGTH },
     { MOONCAKE_NO_SPACE, "no space", METRIC_STORE_GET_OTHER },
     { MOONCAKE_INVALID, "invalid parameters", METRIC_STORE_GET_LENGTH },

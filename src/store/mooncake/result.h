@@ -10,6 +10,7 @@
 
 enum mooncake_result {
     MOONCAKE_OK = 0,
+    MOONCAKE_FAILED = -1, /* without a code: a standalone client's question that was not answered */
     MOONCAKE_BUFFER_OVERFLOW = -10,
     MOONCAKE_NO_SPACE = -200,
     MOONCAKE_INVALID = -600,

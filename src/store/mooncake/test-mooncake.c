@@ -264,6 +264,8 @@ static void a_lost_master_is_told_from_what_is_not_there(void **state)
     assert_int_equal(store_lookup(store, &key, 1, &lease, &count), TARN_IO);
     assert_int_equal(put(2), TARN_IO);
     assert_int_equal(metric_get(METRIC_STORE_ASK_FAILED), 3);
+    fake_set(FAKE_MOONCAKE_EXIST, -1); /* of a standalone client */
+    assert_int_equal(store_lookup(store, &key, 1, &lease, &count), TARN_IO);
     fake_set(FAKE_MOONCAKE_EXIST, -600); /* of one key */
     assert_int_equal(store_lookup(store, &key, 1, &lease, &count), TARN_MISS);
     fake_set(FAKE_MOONCAKE_EXIST, 0);
@@ -413,6 +415,36 @@ static void a_pool_without_space_is_waited_for_and_then_used(void **state)
     store_close(other);
 }
 
+/* Another thread's host is noticed to be gone. */
+static void *notice(void *context)
+{
+    (void)context;
+    const struct timespec pause = { .tv_nsec = 150 * (long)NS_PER_MS };
+    (void)nanosleep(&pause, NULL);
+    fake_set(FAKE_MOONCAKE_PUT, 0);
+    fake_set(FAKE_MOONCAKE_GET, 0);
+    return NULL;
+}
+
+static void memory_of_a_lost_host_is_waited_for_until_the_master_has_noticed(void **state)
+{
+    (void)state;
+    for (int is_consumer = 0; is_consumer < 2; is_consumer++) {
+        struct mooncake_options options = fake_pool_options("TARN_FAKE_MOONCAKE");
+        struct store *other = NULL;
+        pthread_t thread;
+        options.is_consumer = is_consumer;
+        options.master_timeout_ms = 60000;
+        lines[0] = '\0';
+        fake_set(is_consumer ? FAKE_MOONCAKE_GET : FAKE_MOONCAKE_PUT, -800);
+        assert_int_equal(pthread_create(&thread, NULL, notice, NULL), 0);
+        assert_int_equal(mooncake_open(&options, &other), TARN_OK);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        expect_said("waiting until the master has noticed");
+        store_close(other);
+    }
+}
+
 static void a_consumer_puts_nothing(void **state)
 {
     (void)state;
@@ -467,14 +499,111 @@ static void a_tenant_needs_a_provider_that_knows_tenants(void **state)
     expect_said("tenant_id is 'acme'");
 }
 
-static void a_standalone_client_is_refused_not_ignored(void **state)
+/* ---- a standalone client ---- */
+
+enum { STANDALONE_BUFFER = 8 << 20, AREA = STANDALONE_BUFFER / CLIENT_AREAS };
+
+static struct store *embedded; /* the case's own, meanwhile */
+
+static int standalone_begin(void **state)
+{
+    struct mooncake_options options = fake_standalone_options("TARN_FAKE_MOONCAKE");
+    options.local_buffer_bytes = STANDALONE_BUFFER;
+    if (case_begin(state) != 0)
+        return -1;
+    embedded = store;
+    return mooncake_open(&options, &store) == TARN_OK &&
+                   store_namespace(store, space_text, &space) == TARN_OK
+               ? 0
+               : -1;
+}
+
+static int standalone_end(void **state)
+{
+    knobs_clear();
+    store_close(store);
+    store = embedded;
+    return case_end(state);
+}
+
+static void a_standalone_client_that_cannot_be_had_is_refused(void **state)
 {
     (void)state;
-    struct mooncake_options options = fake_pool_options("TARN_FAKE_MOONCAKE");
+    struct mooncake_options options = fake_standalone_options("TARN_FAKE_MOONCAKE_STAGED");
     struct store *other = NULL;
-    options.client = MOONCAKE_STANDALONE;
     assert_int_equal(mooncake_open(&options, &other), TARN_UNSUPPORTED);
-    expect_said("client is standalone");
+    expect_said("cannot attach to a mooncake_client");
+    options = fake_standalone_options("TARN_FAKE_MOONCAKE");
+    options.local_buffer_bytes = 20000;
+    assert_int_equal(mooncake_open(&options, &other), TARN_INVALID);
+    expect_said("local_buffer_size of 20000 bytes is too small");
+    (void)snprintf(options.tenant_id, sizeof(options.tenant_id), "acme");
+    assert_int_equal(mooncake_open(&options, &other), TARN_UNSUPPORTED);
+    expect_said("the tenant is that of the mooncake_client");
+    options = fake_standalone_options("TARN_FAKE_MOONCAKE");
+    fake_set(FAKE_MOONCAKE_SETUP, -1);
+    assert_int_equal(mooncake_open(&options, &other), TARN_IO);
+    expect_said("attaching to the mooncake_client at 127.0.0.1:50052 failed");
+}
+
+/* Its process may write to shared memory long after a call was given up. */
+static void what_is_written_late_into_shared_memory_is_never_taken_for_a_page(void **state)
+{
+    (void)state;
+    uint32_t good_count = 0;
+    uint32_t corrupt_count = 0;
+    const uint64_t deadline_ns = clock_now_ns() + 60 * NS_PER_S;
+    while ((good_count < 50 || corrupt_count < 50) && clock_now_ns() < deadline_ns) {
+        fake_set(FAKE_MOONCAKE_SCRIBBLE, 0);
+        assert_int_equal(put(1), TARN_OK);
+        assert_int_equal(get(1), TARN_OK);
+        fake_set(FAKE_MOONCAKE_SCRIBBLE, 1);
+        enum tarn_status status = TARN_OK;
+        for (int i = 0; i < 200 && status == TARN_OK; i++) {
+            status = get(1); /* compares */
+            good_count += status == TARN_OK;
+        }
+        assert_true(status == TARN_OK || status == TARN_CORRUPT);
+        corrupt_count += status == TARN_CORRUPT;
+    }
+    print_message("# %u gets good, %u found changed\n", good_count, corrupt_count);
+    assert_true(good_count >= 50 && corrupt_count >= 50);
+}
+
+static void memory_that_a_standalone_client_forgot_is_replaced(void **state)
+{
+    (void)state;
+    assert_int_equal(put(1), TARN_OK);
+    fake_set(FAKE_MOONCAKE_FORGET, 1);
+    assert_int_equal(get(1), TARN_OK);
+    expect_said("has forgotten this process's memory");
+    assert_int_equal(put(2), TARN_OK);
+    assert_int_equal(get(2), TARN_OK);
+    assert_int_equal(metric_get(METRIC_STORE_GET_LENGTH), 0);
+}
+
+static void an_object_larger_than_an_area_is_declined(void **state)
+{
+    (void)state;
+    static uint8_t bytes[AREA];
+    const struct tarn_span largest = { bytes, AREA - HEADER_BYTES };
+    const struct tarn_span larger = { bytes, AREA - HEADER_BYTES + 1 };
+    struct store_item items[] = {
+        { .key = key_of(1), .spans = &larger, .span_count = 1 },
+        { .key = key_of(2), .spans = &largest, .span_count = 1 },
+        { .key = key_of(3), .spans = &largest, .span_count = 1 },
+    };
+    assert_int_equal(store_put(store, items, LENGTH_OF(items)), TARN_OK);
+    assert_int_equal(items[0].status, TARN_NO_SPACE);
+    assert_int_equal(items[1].status, TARN_OK);
+    assert_int_equal(items[2].status, TARN_OK);
+    assert_int_equal(metric_get(METRIC_STORE_PUT_NO_SPACE), 1);
+    expect_said("raise local_buffer_size");
+    assert_int_equal(store_get(store, items, LENGTH_OF(items)), TARN_OK);
+    assert_int_equal(items[0].status, TARN_MISS);
+    assert_int_equal(items[1].status, TARN_OK);
+    assert_int_equal(items[2].status, TARN_OK);
+    assert_int_equal(metric_get(METRIC_STORE_GET_OTHER), 1);
 }
 
 static enum tarn_status open_and_close(void)
@@ -503,6 +632,8 @@ static void every_allocation_may_fail(void **state)
 }
 
 #define CASE(function) cmocka_unit_test_setup_teardown(function, case_begin, case_end)
+#define STANDALONE(function)                                                                       \
+    cmocka_unit_test_setup_teardown(function, standalone_begin, standalone_end)
 
 int main(void)
 {
@@ -522,11 +653,17 @@ int main(void)
         CASE(each_step_of_the_canary_is_named_when_it_fails),
         CASE(other_versions_are_found_by_the_canary_at_once),
         CASE(a_pool_without_space_is_waited_for_and_then_used),
+        CASE(memory_of_a_lost_host_is_waited_for_until_the_master_has_noticed),
         CASE(a_consumer_puts_nothing),
         CASE(functions_that_are_missing_are_named),
         CASE(a_provider_is_named_by_the_option_and_then_by_the_environment),
         CASE(a_tenant_needs_a_provider_that_knows_tenants),
-        CASE(a_standalone_client_is_refused_not_ignored),
+        CASE(a_standalone_client_that_cannot_be_had_is_refused),
+        STANDALONE(what_is_written_late_into_shared_memory_is_never_taken_for_a_page),
+        STANDALONE(memory_that_a_standalone_client_forgot_is_replaced),
+        STANDALONE(an_object_larger_than_an_area_is_declined),
+        STANDALONE(a_child_after_fork_has_no_store),
+        STANDALONE(a_lost_master_is_told_from_what_is_not_there),
         CASE(every_allocation_may_fail),
     };
     return cmocka_run_group_tests_name("mooncake", tests, fake_find, NULL);

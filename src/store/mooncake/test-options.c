@@ -173,6 +173,8 @@ static void bad_values_are_refused_by_key_and_value(void **state)
     expect_refused(WITH("\"role\": \"leader\""), "role", "leader");
     expect_refused(WITH("\"stage_through_host\": 3"), "stage_through_host", "auto|off|on");
     expect_refused(WITH("\"client\": \"standalone\""), "client_address", "mooncake_client");
+    expect_refused(WITH("\"client\": \"standalone\", \"client_address\": \"here\""),
+                   "client_address", "'here'");
 #undef WITH
 }
 

@@ -14,7 +14,8 @@ static struct store *pool_make(void)
     if (!pool || mooncake_options_read(pool, &options) != TARN_OK)
         return NULL;
     options.global_segment_bytes = UINT64_C(512) << 20;
-    options.local_buffer_bytes = UINT64_C(16) << 20;
+    options.local_buffer_bytes =
+        (options.client == MOONCAKE_STANDALONE ? UINT64_C(1024) : UINT64_C(16)) << 20;
     return mooncake_open(&options, &store) == TARN_OK ? store : NULL;
 }
 
