@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The few commands that one needs; what they do is in the scripts. The first set-up takes some minutes.
-.PHONY: all check check-long demo asan tsan fuzz bench tidy format clean
+.PHONY: all check check-long demo demo-cluster asan tsan fuzz bench tidy format clean
 
 all:
 	@tools/setup
@@ -12,6 +12,8 @@ check-long:
 	@./check --long
 demo:
 	@./demo
+demo-cluster:
+	@./demo cluster
 asan tsan:
 	@tools/setup packages python model mooncake $@
 	@"$$(tools/setup --print python)" tools/check.py $@

@@ -3,6 +3,7 @@
 """A pool over a network: hosts that are network namespaces, real masters, donors and servers on them."""
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from lib.server import Server
 from lib.tap import Tap
 
 tap = Tap()
+TESTS = pathlib.Path(__file__).resolve().parent
 PROMPT = prompt(700)
 # A test program of one case, and a host that a process lives on.
 LONE_CASE = """
@@ -33,7 +35,7 @@ tap.done()
 def lone_case(body="pass", prepare="pass", around=()):
     """It runs beside this file; `around`: what runs it."""
     return subprocess.Popen([*around, sys.executable, "-c", LONE_CASE.format(body=body, prepare=prepare)],
-                            stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)})
+                            stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(TESTS)})
 
 
 # ---- the network itself
@@ -104,18 +106,24 @@ WITHOUT_USER_NAMESPACES = ["unshare", "--user", "--map-root-user", "sh", "-c",
 AS_A_USER = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
 
 
+def has_user_namespaces():
+    return subprocess.run([*WITHOUT_USER_NAMESPACES, "true"], stderr=subprocess.DEVNULL).returncode == 0
+
+
+def unable():
+    """What runs a program without root, and without user namespaces."""
+    return [*WITHOUT_USER_NAMESPACES, *WITHOUT_ROOT] if has_user_namespaces() else WITHOUT_ROOT
+
+
 @tap.case("a machine without what a network needs fails the case with one sentence; user namespaces do without root")
 def _():
-    unable, has_user_namespaces = WITHOUT_ROOT, False
-    if subprocess.run([*WITHOUT_USER_NAMESPACES, "true"], stderr=subprocess.DEVNULL).returncode == 0:
-        unable, has_user_namespaces = [*WITHOUT_USER_NAMESPACES, *WITHOUT_ROOT], True
-    for child, part in ((lone_case(around=unable), "need root with CAP_SYS_ADMIN, or else user namespaces"),
+    for child, part in ((lone_case(around=unable()), "need root with CAP_SYS_ADMIN, or else user namespaces"),
                         (lone_case(prepare="network.FOLDERS = '/nowhere'"), "install the package iproute2")):
         with child:
             lines = child.stdout.read().splitlines()
         assert child.returncode == 1 and lines[:2] == ["1..1", "not ok 1 - lone"], lines
         assert len(lines) == 3 and lines[2].startswith("# ") and part in lines[2], lines
-    if has_user_namespaces:
+    if has_user_namespaces():
         with lone_case(around=AS_A_USER) as child:
             assert child.stdout.read() == "1..1\nok 1 - lone\n"
 
@@ -175,6 +183,46 @@ def _():
                     settle(first)
                 assert first.stop() == 0, first.log
                 assert "3 of 3 hosts hold blocks" in first.log, first.log
+
+
+# ---- the demo
+
+def demo(site, *arguments, around=()):
+    return subprocess.run([*around, sys.executable, TESTS / "demo-cluster.py", os.environ["TARN_MODEL"],
+                           TESTS.parent / "LICENSE", *arguments], capture_output=True, text=True,
+                          env={**os.environ, **site.environment})
+
+
+def processes_of(folder):
+    """Those with it in their environment."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if str(folder).encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            pass  # it ended, or is another user's
+    return found
+
+
+@tap.case("the demo across a network: every row is right, blocks lie on both hosts, and nothing is left")
+def _():
+    with Site() as site:
+        result = demo(site, "--rounds", "1")
+        assert result.returncode == 0, result
+        assert re.search(r"^1: other question +B, 10\.77\.0\.4 +\d+ +0 +1984 +\d+ .* yes$", result.stdout, re.M), result.stdout
+        assert "3 of 3 hosts hold blocks" in result.stdout and "demo-cluster: every row is right" in result.stdout
+        site.is_clean()
+        assert not processes_of(site.temporary), processes_of(site.temporary)
+
+
+@tap.case("the demo on a machine that has no networks to give says so in one sentence")
+def _():
+    with Site() as site:
+        result = demo(site, around=unable())
+        assert result.returncode == 1 and result.stdout == "" and result.stderr.count("\n") == 1, result
+        assert "demo-cluster: network namespaces need root" in result.stderr, result.stderr
+        site.is_clean()
 
 
 tap.done()

@@ -23,8 +23,6 @@ from lib.network import LOOPBACK
 PROGRAM = lib.server.PROGRAM
 MAKE_MODEL = os.environ.get("TARN_MAKE_MODEL", "build/make-model")
 SLOW = 5 if os.environ.get("TARN_TEST_SANITIZED") == "1" else 1
-# What would change the outcome if the user's environment had it.
-FOREIGN = ("MOONCAKE_CONFIG_PATH", "TARN_RUN_DIR", "TARN_MOONCAKE_MASTER", "GLOG_v", "GLOG_logtostderr")
 
 
 def wait_for(condition, seconds, what):
@@ -54,13 +52,12 @@ def is_alive(pid):
 class Command:
     """A `tarn` command that runs on a host; its log is at hand."""
     def __init__(self, *arguments, env=None, host=LOOPBACK):
-        environment = {name: value for name, value in os.environ.items() if name not in FOREIGN}
         self._log = Log()
         self.host = host
         with host.inside():
             self.process = subprocess.Popen(
                 [PROGRAM, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=self._log.file, env={**environment, **(env or {})}, preexec_fn=die_with_parent)
+                stderr=self._log.file, env=lib.server.environment(env), preexec_fn=die_with_parent)
 
     @property
     def lines(self):

@@ -22,8 +22,15 @@ PROGRAM = os.environ.get("TARN_PROGRAM", "build/tarn")
 FAKE = os.environ.get("TARN_FAKE_SERVER", "build/fake-server")
 NEVER = "/nowhere/at/all"
 SANITIZED = os.environ.get("TARN_TEST_SANITIZED") == "1"
+# What would change the outcome if the user's environment had it.
+FOREIGN = ("MOONCAKE_CONFIG_PATH", "TARN_RUN_DIR", "TARN_MOONCAKE_MASTER", "GLOG_v", "GLOG_logtostderr")
 # A busy machine must not turn the pool's hits into misses where a test counts them.
 PATIENT = {"TARN_LOOKUP_DEADLINE": "20s", "TARN_LOAD_DEADLINE": "60s"}
+
+
+def environment(more):
+    """This process's, without what is foreign, and some more."""
+    return {**{name: value for name, value in os.environ.items() if name not in FOREIGN}, **(more or {})}
 
 
 def wait_for(condition, seconds, what):
@@ -66,7 +73,7 @@ class Server:
         with host.inside():
             self.process = subprocess.Popen(
                 [*self.command, *arguments, "--port", str(port)], stdin=subprocess.DEVNULL,
-                stderr=self._log.file, env={**os.environ, **PATIENT, **(env or {})}, preexec_fn=die_with_parent)
+                stderr=self._log.file, env=environment({**PATIENT, **(env or {})}), preexec_fn=die_with_parent)
         self.port = None
         if wait:
             wait_for(self._listens, start_seconds, "the server listens")
