@@ -35,7 +35,7 @@ def _():
             flags = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[1:-1]
             port = master.address.split(":")[1]
             assert flags == [f"--rpc_port={port}".encode(), f"--metrics_port={master.metrics_port}".encode(),
-                             b"--rpc_address=0.0.0.0", b"--metrics_host=0.0.0.0", b"--eviction_ratio=0.050000"], flags
+                             b"--eviction_ratio=0.050000"], flags
             assert master.stop() == 0
             assert not is_alive(child)
         assert not address_file.exists()

@@ -65,7 +65,7 @@ static enum tarn_status publish(struct running *running)
              too ? " and " : "", too ? too : "");
     log_info("it has no authentication and no encryption, and listens on %s: let only hosts of the "
              "pool reach ports %u and %u there",
-             option_text(running->options, OPTION_MASTER_LISTEN_HOST),
+             master_place(option_text(running->options, OPTION_MASTER_LISTEN_HOST)),
              port_of(running, OPTION_MASTER_RPC_PORT), port_of(running, OPTION_MASTER_HTTP_PORT));
     return TARN_OK;
 }

@@ -109,14 +109,19 @@ static void mourn(struct master *master, const char *when)
 
 static bool is_everywhere(const char *listen)
 {
-    return strcmp(listen, "0.0.0.0") == 0 || strcmp(listen, "::") == 0;
+    return !listen || strcmp(listen, "0.0.0.0") == 0 || strcmp(listen, "::") == 0;
+}
+
+const char *master_place(const char *listen)
+{
+    return listen ? listen : "all addresses";
 }
 
 const char *master_near(const char *listen)
 {
     if (!is_everywhere(listen))
         return listen;
-    return strchr(listen, ':') ? "::1" : "127.0.0.1";
+    return listen && strchr(listen, ':') ? "::1" : "127.0.0.1";
 }
 
 enum tarn_status master_address(const struct master_options *options, const char *wanted,
@@ -124,7 +129,7 @@ enum tarn_status master_address(const struct master_options *options, const char
 {
     char own[ADDRESS_HOST_BYTES_MAX + 1];
     const char *host = wanted ? wanted : options->listen;
-    if (!wanted && is_everywhere(host)) {
+    if (!wanted && is_everywhere(options->listen)) {
         probe_own_host(own);
         host = own;
     }
@@ -167,15 +172,18 @@ static enum tarn_status child_start(const struct master_options *options, struct
     char name[] = PROGRAM_NAME;
     char rpc[FLAG_BYTES];
     char http[FLAG_BYTES];
+    const char *place = master_place(options->listen);
     char rpc_host[FLAG_BYTES + ADDRESS_HOST_BYTES_MAX];
     char http_host[FLAG_BYTES + ADDRESS_HOST_BYTES_MAX];
     char eviction[FLAG_BYTES];
-    char *const arguments[] = { name, rpc, http, rpc_host, http_host, eviction, NULL };
+    /* Masters before 0.3.13 do not know the flags of the hosts: only who asks for one gets them. */
+    char *const arguments[] = { name,      rpc, http, eviction, options->listen ? rpc_host : NULL,
+                                http_host, NULL };
     char **environment = NULL;
     (void)snprintf(rpc, sizeof(rpc), "--rpc_port=%u", options->rpc_port);
     (void)snprintf(http, sizeof(http), "--metrics_port=%u", options->http_port);
-    (void)snprintf(rpc_host, sizeof(rpc_host), "--rpc_address=%s", options->listen);
-    (void)snprintf(http_host, sizeof(http_host), "--metrics_host=%s", options->listen);
+    (void)snprintf(rpc_host, sizeof(rpc_host), "--rpc_address=%s", place);
+    (void)snprintf(http_host, sizeof(http_host), "--metrics_host=%s", place);
     (void)snprintf(eviction, sizeof(eviction), "--eviction_ratio=%.6f",
                    (double)options->eviction_millionths / 1e6);
     const int fd =
@@ -191,8 +199,8 @@ static enum tarn_status child_start(const struct master_options *options, struct
     (void)close(fd);
     if (status != TARN_OK)
         return status;
-    log_info("master: started %s %s %s %s %s %s, process %d; its log is %s", master->program, rpc,
-             http, rpc_host, http_host, eviction, (int)master->process.pid, master->log_path);
+    log_info("master: started %s %s %s %s on %s, process %d; its log is %s", master->program, rpc,
+             http, eviction, place, (int)master->process.pid, master->log_path);
     return TARN_OK;
 }
 
@@ -215,15 +223,15 @@ static enum tarn_status accept_wait(const struct master_options *options, struct
         if (status == TARN_STALE) {
             log_error("time-out: the master %s runs, but does not listen on port %u of %s after "
                       "%" PRIu64 " ms (%s); its last lines, of %s:",
-                      master->program, options->rpc_port, options->listen, options->timeout_ms,
-                      reason, master->log_path);
+                      master->program, options->rpc_port, master_place(options->listen),
+                      options->timeout_ms, reason, master->log_path);
             log_tail(master->log_path);
             return TARN_IO;
         }
         TRY(status);
     }
     log_info("master: accepts connections on port %u of %s after %" PRIu64 " ms", options->rpc_port,
-             options->listen, wait_passed_ms(&wait));
+             master_place(options->listen), wait_passed_ms(&wait));
     return TARN_OK;
 }
 

@@ -20,7 +20,7 @@ struct master_options {
     const char *program; /* NULL: TARN_MOONCAKE_MASTER, PATH, the wheel */
     char *const *environment;
     const char *log_path;
-    const char *listen; /* address of this host, for both ports; 0.0.0.0 and :: are all of them */
+    const char *listen; /* address of this host, for both ports; NULL, 0.0.0.0, ::: all of them */
     uint16_t rpc_port;
     uint16_t http_port;
     uint32_t eviction_millionths;
@@ -41,7 +41,10 @@ struct master {
 NODISCARD enum tarn_status master_start(const struct master_options *options,
                                         struct master *out_master);
 
-/* Where this host reaches a master that listens there. Pure. */
+/* In words, for the log. Pure. */
+const char *master_place(const char *listen);
+
+/* Where this host reaches a master that listens there (NULL: on all addresses). Pure. */
 const char *master_near(const char *listen);
 
 /* HOST:PORT that others find it at: HOST is `wanted` if it is not NULL, else the address that it

@@ -91,7 +91,7 @@ bool probe_port_is_free(const char *host, uint16_t port)
     struct addrinfo *found = NULL;
     const int one = 1;
     /* who tries to listen will say why it cannot */
-    if (info_find(host, port, &found) != 0)
+    if (info_find(host ? host : "0.0.0.0", port, &found) != 0)
         return true;
     const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)

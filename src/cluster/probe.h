@@ -19,8 +19,8 @@ struct probe_route {
 NODISCARD enum tarn_status probe_connect(const struct address *address, uint32_t timeout_ms,
                                          struct probe_route *out_route, char *out_reason);
 
-/* Whether a server of this host could listen at the port of that address of its own; 0.0.0.0 and ::
- * are all of them. */
+/* Whether a server of this host could listen at the port of that address of its own; NULL, 0.0.0.0
+ * and :: are all of them. */
 bool probe_port_is_free(const char *host, uint16_t port);
 
 /* A port that is free now, as the system chooses; 0: it has none. */

@@ -104,7 +104,7 @@
     X(MASTER_ADDRESS_FILE, TEXT, "master-address-file", "PATH", "", 0, 0, "nowhere else",          \
       "with --launch-master: publish the master's address there too, for file:// to find")         \
     X(MASTER_PORT, COUNT, "master-port", "N", "50051", 1, 65535, "", "port of a launched master")  \
-    X(MASTER_LISTEN, TEXT, "master-listen", "HOST", "0.0.0.0", 0, 0, "",                           \
+    X(MASTER_LISTEN, TEXT, "master-listen", "HOST", "", 0, 0, "all addresses",                     \
       "address of this host that a launched master listens on, for clients and metrics")           \
     X(MASTER_METRICS_PORT, COUNT, "master-metrics-port", "N", "9004", 1, 65535, "",                \
       "HTTP port of the master, launched or joined")                                               \
@@ -156,7 +156,7 @@
       "port that Mooncake's clients connect to")                                                   \
     X(MASTER_HTTP_PORT, COUNT, "metrics-port", "N", "9004", 1, 65535, "",                          \
       "HTTP port of the master's metrics")                                                         \
-    X(MASTER_LISTEN_HOST, TEXT, "listen", "HOST", "0.0.0.0", 0, 0, "",                             \
+    X(MASTER_LISTEN_HOST, TEXT, "listen", "HOST", "", 0, 0, "all addresses",                       \
       "address of this host to listen on, for clients and metrics")                                \
     X(MASTER_EVICTION, RATIO, "eviction-ratio", "RATIO", "0.05", 0, 0, "",                         \
       "share of the objects to evict when memory is full")                                         \
