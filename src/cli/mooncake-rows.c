@@ -196,7 +196,7 @@ static enum tarn_status sides_start(struct rig *rig)
     const struct wheel_options options = { .python = rig->options->python,
                                            .client = &rig->client,
                                            .space = rig->space_text,
-                                           .memory_bytes = BATCH_BYTES_MAX };
+                                           .memory_bytes = 2 * BATCH_BYTES_MAX };
     TRY(wheel_start(&options, &rig->wheel));
     (void)snprintf(rig->out->provider, sizeof(rig->out->provider), "%.160s%s%s",
                    client->provider.is_bridge ? "the bridge" : client->provider.path,
