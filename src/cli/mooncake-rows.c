@@ -94,6 +94,7 @@ static enum tarn_status master_launch(struct rig *rig, uint16_t *out_http_port)
     TRY(run_dir_file(&rig->dir, RUN_DIR_MASTER_LOG, log_path));
     const struct master_options options = { .environment = environ,
                                             .log_path = log_path,
+                                            .listen = "127.0.0.1",
                                             .rpc_port = port,
                                             .http_port = *out_http_port,
                                             .eviction_millionths = 50000,
