@@ -4,7 +4,11 @@
  * and engine B, which differs from it in exactly one field of one structure of tarn.h, looks them
  * up and loads them. What changes the meaning of a page's bytes must miss, what does not must bring
  * the same bytes, and what the gates refuse must not open. An engine that knows tarn.h alone.
- * Usage: identity [POOL [POOL-OF-B]]; without, over a new pool on this host. Prints TAP.
+ *
+ * Usage: identity                        A and B, over a new pool on this host
+ *        identity POOL                   A, until its input ends: saves, then says "saved"
+ *        identity POOL SHARE SHARES      B, its share of the comparisons, from 0 on: a Mooncake
+ * client takes a second to close Prints TAP.
  *
  * The lists below have every field of their structures in order: a field that tarn.h gains does not
  * compile here until it has a row, and so a flip.
@@ -210,8 +214,10 @@ struct engine {
 };
 
 static const struct tarn_connector_ops *ops;
-static const char *pool_of_a;
-static const char *pool_of_b;
+static const char *pool_path;
+static unsigned long share;
+static unsigned long shares = 1;
+static unsigned long comparison_count;
 static int number;
 static int failed;
 
@@ -227,7 +233,8 @@ static void need(enum tarn_status status, const char *what)
     if (status == TARN_OK)
         return;
     printf("Bail out! %s: %s\n", what, tarn_strerror(status));
-    exit(1);
+    fflush(stdout);
+    _exit(1); /* a store that is open has threads */
 }
 
 /* `line`: what stands before the number, from the end of the line before on. */
@@ -258,14 +265,13 @@ static void regions_make(struct engine *engine, uint32_t group)
     engine->groups[group].regions = regions;
 }
 
-static enum tarn_status engine_open(struct engine *engine, const struct subject *subject,
-                                    const char *pool)
+static enum tarn_status engine_open(struct engine *engine, const struct subject *subject)
 {
     engine->subject = *subject;
     engine->step_number = 0;
     engine->busy = 0;
     memset(engine->pages, 0xa5, sizeof(engine->pages));
-    engine->subject.options.pool = pool;
+    engine->subject.options.pool = pool_path;
     engine->subject.engine.format = &engine->subject.format;
     engine->subject.layout.groups = engine->groups;
     engine->subject.request.scope = &engine->subject.scope;
@@ -418,7 +424,9 @@ static int hits(struct engine *engine)
 static void expect(const struct subject *subject, const char *what, enum outcome outcome)
 {
     static struct engine b;
-    const enum tarn_status status = engine_open(&b, subject, pool_of_b);
+    if (comparison_count++ % shares != share)
+        return;
+    const enum tarn_status status = engine_open(&b, subject);
     if (outcome == REFUSED) {
         ok(status == TARN_UNSUPPORTED || status == TARN_INVALID, what, " is refused");
         if (status == TARN_OK)
@@ -435,7 +443,6 @@ static void expect(const struct subject *subject, const char *what, enum outcome
 
 static void each_field(void)
 {
-    expect(&subject_a, "nothing", HITS);
     for (size_t i = 0; i < sizeof(flips) / sizeof(flips[0]); i++) {
         const struct flip *flip = &flips[i];
         struct subject b = subject_a;
@@ -473,6 +480,18 @@ static void what_goes_together(void)
     expect(&b, "no scope.adapter", MISSES);
 }
 
+static void comparisons(void)
+{
+    comparison_count =
+        share; /* each share sees that there is something to be had, before and after */
+    expect(&subject_a, "nothing", HITS);
+    comparison_count = 0;
+    each_field();
+    what_goes_together();
+    comparison_count = share;
+    expect(&subject_a, "still nothing", HITS);
+}
+
 /* ---- ranks ---- */
 
 static double saves_ended(void)
@@ -492,10 +511,10 @@ static void ranks(void)
     subject.engine.world_size = subject.engine.tensor_parallel_size = 2;
     for (uint32_t i = 0; i < 2; i++) {
         subject.engine.rank = i;
-        need(engine_open(&rank[i], &subject, pool_of_a), "a rank");
+        need(engine_open(&rank[i], &subject), "a rank");
     }
     subject.engine.rank = 0;
-    need(engine_open(&b, &subject, pool_of_b), "the leader of B");
+    need(engine_open(&b, &subject), "the leader of B");
     ok(engine_lookup(&rank[0], &offer) == TARN_MISS, "two ranks of an empty pool", ": a miss");
     const struct tarn_bytes metadata = engine_step(&rank[0], 0);
     need(ops->load_start(rank[1].connector, metadata), "load_start of rank 1");
@@ -532,7 +551,7 @@ static enum tarn_status space_get(struct tarn_pool *pool, const struct tarn_name
 
 static void each_field_of_a_namespace(void)
 {
-    const struct tarn_pool_options options = { sizeof(options), pool_of_b, 64 << 20, 0 };
+    const struct tarn_pool_options options = { sizeof(options), pool_path, 64 << 20, 0 };
     const struct tarn_digest digest = { { 9 } };
     unsigned char page[KEYS];
     unsigned char got[KEYS + 1];
@@ -559,28 +578,41 @@ static void each_field_of_a_namespace(void)
     tarn_pool_close(pool);
 }
 
-int main(int argc, char **argv)
+static void engine_a(int and_b)
 {
     static struct engine a;
+    need(engine_open(&a, &subject_a), "engine A");
+    engine_save(&a);
+    printf("# saved\n");
+    fflush(stdout);
+    if (and_b)
+        comparisons();
+    ranks();
+    each_field_of_a_namespace();
+    while (!and_b && getchar() != EOF)
+        ;
+    need(ops->close(a.connector, PATIENCE_MS), "close");
+}
+
+int main(int argc, char **argv)
+{
     char folder[] = "/dev/shm/tarn-test-XXXXXX";
     char path[64];
     if (argc == 1 && !mkdtemp(folder))
         return 1;
     snprintf(path, sizeof(path), "%s/pool", folder);
-    pool_of_a = argc > 1 ? argv[1] : path;
-    pool_of_b = argc > 2 ? argv[2] : pool_of_a;
+    pool_path = argc > 1 ? argv[1] : path;
     ops = tarn_connector_ops(TARN_ABI_VERSION);
     for (int32_t i = 0; i < TOKENS; i++)
         tokens_a[i] = tokens_b[i] = i * 3;
     tokens_b[0] = 1;
-    need(engine_open(&a, &subject_a, pool_of_a), "engine A");
-    engine_save(&a);
-    each_field();
-    what_goes_together();
-    expect(&subject_a, "still nothing", HITS);
-    ranks();
-    each_field_of_a_namespace();
-    need(ops->close(a.connector, PATIENCE_MS), "close");
+    if (argc > 3) {
+        share = strtoul(argv[2], NULL, 10);
+        shares = strtoul(argv[3], NULL, 10);
+        comparisons();
+    } else {
+        engine_a(argc == 1);
+    }
     if (argc == 1) {
         unlink(path);
         rmdir(folder);
