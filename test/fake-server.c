@@ -21,5 +21,5 @@ int main(int argc, char **argv)
     if (status == TARN_OK)
         status = serve_run(&options, &connector, NULL);
     options_deinit(&options);
-    return status == TARN_OK ? 0 : 1;
+    return status == TARN_OK || status == TARN_AGAIN ? 0 : 1;
 }

@@ -376,4 +376,21 @@ def _():
         outages("link", LinkFalls(), {name: network.host() for name in ("master", "donor", "one", "other")})
 
 
+@tap.case("servers that are told to end while a host is silent do so, with status 0")
+def _():
+    with Network() as network, contextlib.ExitStack() as stack:
+        fleet = Fleet(stack, {name: network.host() for name in ("master", "donor", "one", "other")})
+        questions = [shared(n) for n in range(SHARED)]
+        traffic = [Traffic(server, questions, f"end {who}") for who, server in fleet.servers.items()]
+        wait_for(lambda: all(len(each.answers) > 2 * SHARED for each in traffic), 60, "pages are passed on")
+        fleet.hosts["donor"].link_down()
+        for server in fleet.servers.values():
+            wait_for(lambda: "the pool is left alone for 1 s: " in server.log, BOUND, lambda: server.log)
+        time.sleep(2 * LOAD)  # those that had a connection have lost it, and wait for another
+        for each in traffic:
+            each.end(fleet.oracle)
+        statuses = [server.stop() for server in fleet.servers.values()]
+        assert statuses == [0, 0], (statuses, [server.log[-3000:] for server in fleet.servers.values()])
+
+
 tap.done()

@@ -58,6 +58,8 @@ static enum tarn_status serve(struct options *options)
     provision_apply(provision, options);
     status = serve_run(options, &connector, &hooks);
     provision_close(provision);
+    if (status == TARN_AGAIN)
+        _exit(EXIT_STATUS_OK);
     return status;
 }
 

@@ -307,8 +307,9 @@ static bool server_drain(struct server *server, const sigset_t *signals)
     return true;
 }
 
-/* The page memory stays when a transfer may still touch it: the process is about to end. */
-static void memory_stop(struct server *server, uint32_t timeout_ms)
+/* The page memory stays when a transfer may still touch it: the process is about to end. False: so
+ * it is. */
+static bool memory_stop(struct server *server, uint32_t timeout_ms)
 {
     enum tarn_status status = TARN_OK;
     if (server->sched)
@@ -317,13 +318,16 @@ static void memory_stop(struct server *server, uint32_t timeout_ms)
     if (server->has_entered)
         server->hooks->leaving(server->hooks->context);
     const enum tarn_status closed = serve_pool_close(&server->pool, timeout_ms);
-    if (status == TARN_OK && closed == TARN_OK)
+    if (status == TARN_OK && closed == TARN_OK) {
         block_deinit(&server->pages);
-    else
-        log_warn("stopping: transfers to the pool did not end in time and are left behind");
+        return true;
+    }
+    log_warn("stopping: transfers to the pool did not end in time and are left behind");
+    return false;
 }
 
-static void server_stop(struct server *server, bool hurry)
+/* False: transfers are left behind. */
+static bool server_stop(struct server *server, bool hurry)
 {
     if (server->loop)
         loop_stop(server->loop);
@@ -333,10 +337,11 @@ static void server_stop(struct server *server, bool hurry)
     loop_destroy(server->loop);
     if (server->listen_fd >= 0)
         (void)close(server->listen_fd);
-    memory_stop(server, hurry ? 0 : CLOSE_TIMEOUT_MS);
+    const bool is_clean = memory_stop(server, hurry ? 0 : CLOSE_TIMEOUT_MS);
     if (server->news.fd >= 0)
         wakeup_deinit(&server->news);
     engine_close(server->engine);
+    return is_clean;
 }
 
 enum tarn_status serve_run(const struct options *options, const struct serve_connector *connector,
@@ -366,8 +371,8 @@ enum tarn_status serve_run(const struct options *options, const struct serve_con
             ; /* stopped and continued by someone */
         hurry = !server_drain(&server, &signals);
     }
-    server_stop(&server, hurry);
+    const bool is_clean = server_stop(&server, hurry);
     if (status == TARN_OK)
         log_info("stopped");
-    return status;
+    return status == TARN_OK && !is_clean ? TARN_AGAIN : status;
 }

@@ -26,7 +26,9 @@ struct serve_hooks {
  * is loaded ends the start: OK, as nothing failed. To be called once, from the main
  * thread, before other threads are started: it blocks these signals, and ignores SIGPIPE.
  *
- * `connector` is borrowed until the end. `hooks` NULL: none. OK: it served and stopped.
+ * `connector` is borrowed until the end. `hooks` NULL: none. OK: it served and stopped. AGAIN: so
+ * it did, but transfers to the pool have not ended, and threads are in a library: the process is to
+ * end without that library's handlers at exit (_exit), which would take away what they use.
  * Failures are logged: INVALID (options that do not go together), IO (model, port), and what
  * engine_open() and the connector's open() return.
  */
