@@ -171,9 +171,10 @@ enum tarn_status tarn_pool_put(struct tarn_pool *pool, uint32_t namespace_index,
         .span_count = (uint32_t)span_count,
         .status = TARN_IO,
     };
+    if (store_traits(pool->store)->is_beyond_host && pool->is_read_only)
+        return TARN_UNSUPPORTED;
     if (store_traits(pool->store)->must_register)
-        return pool->is_read_only ? TARN_UNSUPPORTED
-                                  : pool_copy_put(&pool->copy, pool->store, &item);
+        return pool_copy_put(&pool->copy, pool->store, &item);
     TRY(store_put(pool->store, &item, 1));
     return item.status;
 }

@@ -4,8 +4,10 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -18,6 +20,7 @@ enum { PAGE = 3000, LARGE = 300000, THREADS = 4, ROUNDS = 200 };
 
 #define POOL "mooncake://127.0.0.1:1"
 
+static const char *pool_path = POOL;
 static struct tarn_pool *pool;
 static uint32_t space;
 
@@ -38,7 +41,7 @@ static uint32_t namespace_of(struct tarn_pool *of, const char *model)
 static struct tarn_pool *pool_of(uint32_t flags)
 {
     const struct tarn_pool_options options = { .size = sizeof(options),
-                                               .path = POOL,
+                                               .path = pool_path,
                                                .flags = flags };
     struct tarn_pool *opened = NULL;
     assert_int_equal(tarn_pool_open(&options, &opened), TARN_OK);
@@ -181,6 +184,30 @@ static void threads_share_a_pool(void **state)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
 }
 
+static void a_standalone_client_goes_the_same_ways(void **state)
+{
+    static const char client[] =
+        "{\"master_server_address\": \"127.0.0.1:1\", \"client\": \"standalone\", "
+        "\"client_address\": \"127.0.0.1:2\"}";
+    char path[] = "mooncake:/tmp/tarn-test-XXXXXX";
+    const int fd = mkstemp(strchr(path, '/'));
+    assert_int_equal(write(fd, client, sizeof(client) - 1), sizeof(client) - 1);
+    (void)close(fd);
+    tarn_pool_close(pool);
+    pool_path = path;
+    pool = pool_of(0);
+    assert_int_equal(namespace_of(pool, "m"), space);
+    assert_int_equal(put(pool, 400, LARGE), TARN_OK);
+    assert_int_equal(get(pool, 400, LARGE), TARN_OK);
+    who_only_reads_puts_nothing(state);
+    threads_share_a_pool(state);
+    tarn_pool_close(pool);
+    (void)unlink(strchr(path, '/'));
+    pool_path = POOL;
+    pool = pool_of(0);
+    assert_int_equal(namespace_of(pool, "m"), space);
+}
+
 static enum tarn_status pool_life(void)
 {
     static uint8_t bytes[PAGE];
@@ -228,6 +255,7 @@ int main(void)
         cmocka_unit_test(who_only_reads_puts_nothing),
         cmocka_unit_test(a_get_that_comes_late_changes_nothing_that_is_put),
         cmocka_unit_test(threads_share_a_pool),
+        cmocka_unit_test(a_standalone_client_goes_the_same_ways),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(what_names_no_pool_is_refused),
     };
