@@ -274,8 +274,11 @@ static enum tarn_status load_judge(struct transfer *transfer, const struct store
     /* Its bytes are wrong: nobody shall find it again. Gone already is as good. */
     if (status == TARN_CORRUPT) {
         const enum tarn_status removed = store_remove(transfer->store, &item->key);
-        LOG_LIMITED(LOG_WARN, "a page failed its checksum and was removed from the pool (%s)",
-                    tarn_strerror(removed));
+        if (removed == TARN_OK || removed == TARN_MISS)
+            LOG_LIMITED(LOG_WARN, "a page failed its checksum and was removed from the pool");
+        else
+            LOG_LIMITED(LOG_WARN, "a page failed its checksum and stays in the pool for now: %s",
+                        tarn_strerror(removed));
     }
     if (status == TARN_OK && transfer->extra_bytes &&
         memcmp(expected, found, transfer->extra_bytes) != 0) {
