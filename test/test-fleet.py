@@ -216,6 +216,18 @@ def _():
         site.is_clean()
 
 
+@tap.case("a server told to end while its pool has no memory yet does not wait for it")
+def _():
+    with Site() as site, site.master() as master:
+        with site.serve("--pool", f"mooncake://{master.address}", *site.pool_options(master), "--global-segment-size", 0) as server:
+            server.wait_for("the pool has no space yet", 120)
+            started = time.monotonic()
+            assert server.stop() == 0, server.log
+            assert time.monotonic() - started < 20, server.log
+            server.wait_for("told to before the start was complete")
+        assert len(site.leftovers()) == 1  # the master's own
+
+
 @tap.case("a server says so when the master it launched dies, and goes on computing")
 def _():
     with Site() as site, site.serve("--launch-master", "on", "--master-port", free_port(), "--master-metrics-port",

@@ -37,3 +37,11 @@ bool stop_wait(uint64_t timeout_ms)
             return false;
     }
 }
+
+bool stop_is_pending(void)
+{
+    sigset_t pending;
+    (void)sigemptyset(&pending);
+    (void)sigpending(&pending);
+    return sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+}

@@ -11,4 +11,7 @@ void stop_prepare(void);
 /* Wait for up to timeout_ms; true: told to end. Each signal is reported once. */
 bool stop_wait(uint64_t timeout_ms);
 
+/* Whether a signal that is blocked waits to be taken; it goes on waiting. */
+bool stop_is_pending(void);
+
 #endif

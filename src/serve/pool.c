@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "obs/metric.h"
+#include "os/stop.h"
 #include "sched/sched.h"
 
 /* One group, one region: the page of engine.h, [layer][k|v][token][kv head][dim], whole. */
@@ -95,6 +96,8 @@ static enum tarn_status connector_open(struct serve_pool *pool, const struct opt
 static enum tarn_status pool_miss(struct serve_pool *pool, enum tarn_status status)
 {
     ASSERT(pool->ops || !pool->is_module);
+    if (status == TARN_AGAIN && stop_is_pending())
+        return status; /* told to end while the pool was waited for */
     if (pool->is_module && pool->choice.choice == POOL_DEFAULT) {
         log_error("pool: connector %s cannot be used, for the reason above; choose another, or "
                   "--pool none",

@@ -13,6 +13,7 @@
 #include "os/block.h"
 #include "os/clock.h"
 #include "os/memory.h"
+#include "os/stop.h"
 #include "os/wakeup.h"
 #include "serve/connector.h"
 #include "serve/http.h"
@@ -64,11 +65,8 @@ static enum tarn_status model_name(const char *path, char *out, size_t out_bytes
 /* Whether a signal to stop waits to be taken. `context`: none. */
 static bool is_told_to_stop(void *context)
 {
-    sigset_t pending;
     (void)context;
-    (void)sigemptyset(&pending);
-    (void)sigpending(&pending);
-    return sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+    return stop_is_pending();
 }
 
 static enum tarn_status engine_start(struct server *server)

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "config/value.h"
 #include "os/clock.h"
+#include "os/stop.h"
 #include "store/mooncake/address.h"
 #include "store/mooncake/environment.h"
 #include "store/mooncake/header.h"
@@ -326,6 +327,7 @@ struct tries {
     uint64_t start_ns;
     uint64_t pause_ms; /* zeroed: the first */
     bool is_rpc_retried;
+    bool is_told_to_end; /* the process is; the last word of all tries */
 };
 
 /* Whether to try again after this result; waits before. An RPC that fails is tried twice. */
@@ -344,18 +346,25 @@ static bool tries_go_on(struct tries *tries, int64_t result, const struct moonca
         log_info(
             "mooncake: memory that the pool lists cannot be reached, as if its host were gone: "
             "waiting until the master has noticed");
+    if (is_first && result == MOONCAKE_NO_SPACE)
+        log_info("mooncake: the pool has no space yet: waiting for up to %" PRIu64
+                 " ms (master_timeout)",
+                 options->master_timeout_ms);
     wait_ms(tries->pause_ms);
-    return true;
+    tries->is_told_to_end = stop_is_pending();
+    return !tries->is_told_to_end;
 }
 
-static int canary_put_patiently(const struct canary *canary, const struct mooncake_options *options)
+/* AGAIN: told to end. */
+static enum tarn_status canary_put_patiently(const struct canary *canary,
+                                             const struct mooncake_options *options,
+                                             int *out_result)
 {
     struct tries tries = { .start_ns = clock_now_ns() };
-    for (;;) {
-        const int result = canary_put(canary);
-        if (result == 0 || !tries_go_on(&tries, result, options))
-            return result;
-    }
+    do {
+        *out_result = canary_put(canary);
+    } while (*out_result != 0 && tries_go_on(&tries, *out_result, options));
+    return tries.is_told_to_end ? TARN_AGAIN : TARN_OK;
 }
 
 static enum tarn_status canary_compare(const struct canary *canary)
@@ -386,7 +395,8 @@ static enum tarn_status canary_of_producer(struct canary *canary,
     const int asked = canary_exists(canary);
     if (asked != 0)
         return canary_fail(canary, "exists before put", asked);
-    const int put = canary_put_patiently(canary, options);
+    int put = MOONCAKE_RPC_FAILED;
+    TRY(canary_put_patiently(canary, options, &put));
     if (put == MOONCAKE_NO_SPACE) {
         log_warn("mooncake: the pool has had no space for %" PRIu64 " ms (master_timeout): nobody "
                  "lends it memory yet, or it is full of pages in use",
@@ -421,8 +431,9 @@ static enum tarn_status canary_of_consumer(struct canary *canary,
             log_info("mooncake: the pool holds no object to try reads with yet");
             return TARN_OK;
         }
-        if (got != MOONCAKE_TRANSFER_FAILED || !tries_go_on(&tries, got, options))
-            return canary_judge(canary, got);
+        if (got == MOONCAKE_TRANSFER_FAILED && tries_go_on(&tries, got, options))
+            continue;
+        return tries.is_told_to_end ? TARN_AGAIN : canary_judge(canary, got);
     }
 }
 

@@ -28,8 +28,9 @@ enum { CLIENT_AREAS = 8 };
  * of its own, find it, get it, compare it, remove it. Puts that find no space are repeated until
  * master_timeout has passed, which is a warning only: the pool has no memory yet; those that meet
  * the memory of a host that is gone, until the master has noticed. A consumer puts nothing, and
- * reads an object of that kind if there is one. Every failure is logged, with the step and what to
- * do: UNSUPPORTED (no provider, or one that lacks what is asked for; client and master do not
+ * reads an object of that kind if there is one. In a process that is told to end (SIGTERM or
+ * SIGINT, blocked) it does not wait: AGAIN. Every other failure is logged, with the step and what
+ * to do: UNSUPPORTED (no provider, or one that lacks what is asked for; client and master do not
  * understand each other), IO (no master, or it does not answer, or the pool does not give back what
  * was put), NO_MEMORY.
  */
