@@ -183,7 +183,7 @@ def _():
 
 @tap.case("a master that is away is told from an empty pool, and used again when it is back")
 def _():
-    with Master() as master, Client(master.pool, env={"MC_RPC_TIMEOUT_MS": "200", "MC_RPC_CONNECT_TIMEOUT_MS": "200"}) as client:
+    with Master() as master, Client(master.pool, env={"MC_RPC_TIMEOUT_MS": "1000", "MC_RPC_CONNECT_TIMEOUT_MS": "1000"}) as client:
         assert client.order("put", 8)["put"] == 8
         master.pause()
         started = time.monotonic()
