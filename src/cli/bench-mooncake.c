@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "cli/command.h"
-#include "cli/flags.h"
 #include "cli/mooncake-rows.h"
 
 enum { RUNS_DEFAULT = 15, CONDITIONS_BYTES = 2048 };
@@ -21,10 +20,6 @@ static const char usage[] =
 
 struct bench {
     struct mooncake_rows_options options;
-    const char *json_path;
-    bool check;
-    bool help;
-    struct bench_machine machine;
     struct mooncake_rows rows;
 };
 
@@ -37,20 +32,16 @@ static void conditions_put(const void *context, struct json_builder *builder, st
     json_put(builder, root, "wheel", json_new_string(builder, bench->rows.version));
 }
 
-static int report(const struct bench *bench)
+static int report(const struct bench *bench, const struct bench_command *command)
 {
     char conditions[CONDITIONS_BYTES];
     const struct mooncake_rows *rows = &bench->rows;
-    const struct bench_report report = { .name = "mooncake",
-                                         .machine = &bench->machine,
+    const struct bench_report report = { .command = command,
                                          .rows = &rows->rows,
-                                         .runs = bench->options.runs,
                                          .other = "wheel",
                                          .conditions = conditions,
                                          .conditions_put = conditions_put,
-                                         .context = bench,
-                                         .json_path = bench->json_path,
-                                         .check = bench->check };
+                                         .context = bench };
     (void)snprintf(conditions, sizeof(conditions),
                    "master %s, %s; Tarn through %s; the Python package %s in a process of its own; "
                    "TCP\n",
@@ -61,32 +52,22 @@ static int report(const struct bench *bench)
     return bench_report(&report);
 }
 
-static enum tarn_status arguments_read(struct bench *bench, int argc, char **argv)
-{
-    const struct flag flags[] = {
-        { .name = "master", .text = &bench->options.master },
-        { .name = "python", .text = &bench->options.python },
-        { .name = "runs", .count = &bench->options.runs, .count_max = BENCH_RUNS_MAX },
-        { .name = "json", .text = &bench->json_path },
-        { .name = "check", .is_set = &bench->check },
-        { .name = "help", .is_set = &bench->help },
-    };
-    const struct flag_list list = { .command = "bench mooncake",
-                                    .flags = flags,
-                                    .flag_count = LENGTH_OF(flags) };
-    TRY(flags_read(&list, argc, argv));
-    return bench_runs_check(bench->options.runs);
-}
-
 int bench_mooncake(int argc, char **argv)
 {
     static struct bench bench = { .options.runs = RUNS_DEFAULT };
-    if (arguments_read(&bench, argc, argv) != TARN_OK)
-        return EXIT_STATUS_USAGE;
-    if (bench.help)
-        return fputs(usage, stdout) < 0 ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
-    bench_machine_read(&bench.machine);
+    const struct flag flags[] = {
+        { .name = "master", .text = &bench.options.master },
+        { .name = "python", .text = &bench.options.python },
+    };
+    struct bench_command command = { .name = "mooncake",
+                                     .usage = usage,
+                                     .flags = flags,
+                                     .flag_count = LENGTH_OF(flags),
+                                     .runs = &bench.options.runs };
+    int status;
+    if (!bench_begin(&command, argc, argv, &status))
+        return status;
     if (mooncake_rows_measure(&bench.options, &bench.rows) != TARN_OK)
         return EXIT_STATUS_FAILED;
-    return report(&bench);
+    return report(&bench, &command);
 }

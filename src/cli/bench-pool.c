@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "cli/command.h"
-#include "cli/flags.h"
 #include "cli/pool-rows.h"
 
 enum { RUNS_DEFAULT = 7, CONDITIONS_BYTES = 512 };
@@ -20,11 +19,7 @@ static const char usage[] =
 
 struct bench {
     struct pool_rows_options options;
-    const char *json_path;
-    bool check;
-    bool help;
     char huge_pages[BENCH_LINE_BYTES];
-    struct bench_machine machine;
     struct bench_rows rows;
 };
 
@@ -35,52 +30,38 @@ static void conditions_put(const void *context, struct json_builder *builder, st
     json_put(builder, root, "cpu_time", json_new_bool(builder, bench->options.cpu_time));
 }
 
-static int report(const struct bench *bench)
+static int report(const struct bench *bench, const struct bench_command *command)
 {
     char conditions[CONDITIONS_BYTES];
-    const struct bench_report report = { .name = "pool",
-                                         .machine = &bench->machine,
+    const struct bench_report report = { .command = command,
                                          .rows = &bench->rows,
-                                         .runs = bench->options.runs,
                                          .other = "other",
                                          .conditions = conditions,
                                          .conditions_put = conditions_put,
-                                         .context = bench,
-                                         .json_path = bench->json_path,
-                                         .check = bench->check };
+                                         .context = bench };
     (void)snprintf(conditions, sizeof(conditions),
                    "pools and files in /dev/shm, huge pages there: %s, one thread a process, %s\n",
                    bench->huge_pages, bench->options.cpu_time ? "processor time" : "elapsed time");
     return bench_report(&report);
 }
 
-static enum tarn_status arguments_read(struct bench *bench, int argc, char **argv)
-{
-    const struct flag flags[] = {
-        { .name = "runs", .count = &bench->options.runs, .count_max = BENCH_RUNS_MAX },
-        { .name = "cpu-time", .is_set = &bench->options.cpu_time },
-        { .name = "quick", .is_set = &bench->options.is_quick },
-        { .name = "json", .text = &bench->json_path },
-        { .name = "check", .is_set = &bench->check },
-        { .name = "help", .is_set = &bench->help },
-    };
-    const struct flag_list list = { .command = "bench pool",
-                                    .flags = flags,
-                                    .flag_count = LENGTH_OF(flags) };
-    TRY(flags_read(&list, argc, argv));
-    return bench_runs_check(bench->options.runs);
-}
-
 int bench_pool(int argc, char **argv)
 {
     static struct bench bench = { .options.runs = RUNS_DEFAULT };
-    if (arguments_read(&bench, argc, argv) != TARN_OK)
-        return EXIT_STATUS_USAGE;
-    if (bench.help)
-        return fputs(usage, stdout) < 0 ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
-    bench_machine_read(&bench.machine);
+    const struct flag flags[] = {
+        { .name = "cpu-time", .is_set = &bench.options.cpu_time },
+        { .name = "quick", .is_set = &bench.options.is_quick },
+    };
+    struct bench_command command = { .name = "pool",
+                                     .usage = usage,
+                                     .flags = flags,
+                                     .flag_count = LENGTH_OF(flags),
+                                     .runs = &bench.options.runs };
+    int status;
+    if (!bench_begin(&command, argc, argv, &status))
+        return status;
     bench_line_find("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "", bench.huge_pages);
     if (pool_rows_measure(&bench.options, &bench.rows) != TARN_OK)
         return EXIT_STATUS_FAILED;
-    return report(&bench);
+    return report(&bench, &command);
 }

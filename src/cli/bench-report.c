@@ -42,14 +42,6 @@ double bench_quantile(double *values, size_t count, double part)
     return values[(size_t)(part * (double)(count - 1) + 0.5)];
 }
 
-enum tarn_status bench_runs_check(uint32_t runs)
-{
-    if (runs % 2 == 1)
-        return TARN_OK;
-    log_error("--runs: %u is even, and a median wants one in the middle", runs);
-    return TARN_INVALID;
-}
-
 /* ---- the machine ---- */
 
 void bench_line_find(const char *path, const char *prefix, char out_line[BENCH_LINE_BYTES])
@@ -70,13 +62,54 @@ void bench_line_find(const char *path, const char *prefix, char out_line[BENCH_L
     (void)fclose(file);
 }
 
-void bench_machine_read(struct bench_machine *out_machine)
+static void machine_read(struct bench_machine *out_machine)
 {
     struct utsname system;
     bench_line_find("/proc/cpuinfo", "model name", out_machine->cpu);
     bench_line_find("/proc/loadavg", "", out_machine->load);
     (void)snprintf(out_machine->kernel, sizeof(out_machine->kernel), "%s",
                    uname(&system) == 0 ? system.release : "unknown");
+}
+
+/* ---- the command line ---- */
+
+static enum tarn_status arguments_read(struct bench_command *command, int argc, char **argv,
+                                       bool *out_help)
+{
+    char name[32];
+    struct flag flags[BENCH_FLAGS_MAX + 4] = {
+        { .name = "runs", .count = command->runs, .count_max = BENCH_RUNS_MAX },
+        { .name = "json", .text = &command->json_path },
+        { .name = "check", .is_set = &command->check },
+        { .name = "help", .is_set = out_help },
+    };
+    ASSERT(command->flag_count <= BENCH_FLAGS_MAX);
+    memcpy(&flags[4], command->flags, command->flag_count * sizeof(flags[0]));
+    (void)snprintf(name, sizeof(name), "bench %s", command->name);
+    const struct flag_list list = { .command = name,
+                                    .flags = flags,
+                                    .flag_count = 4 + command->flag_count };
+    TRY(flags_read(&list, argc, argv));
+    if (*command->runs % 2 == 1)
+        return TARN_OK;
+    log_error("--runs: %u is even, and a median wants one in the middle", *command->runs);
+    return TARN_INVALID;
+}
+
+bool bench_begin(struct bench_command *command, int argc, char **argv, int *out_status)
+{
+    bool help = false;
+    *out_status = EXIT_STATUS_USAGE;
+    if (arguments_read(command, argc, argv, &help) != TARN_OK)
+        return false;
+    *out_status = EXIT_STATUS_FAILED;
+    if (help) {
+        if (fputs(command->usage, stdout) >= 0)
+            *out_status = EXIT_STATUS_OK;
+        return false;
+    }
+    machine_read(&command->machine);
+    return true;
 }
 
 /* ---- the table ---- */
@@ -97,12 +130,13 @@ static enum tarn_status row_print(const struct bench_row *row, struct text *out)
 
 static enum tarn_status table_make(const struct bench_report *report, struct text *out)
 {
-    const struct bench_machine *machine = report->machine;
+    const struct bench_machine *machine = &report->command->machine;
     TRY(text_append(out,
                     "%s; Linux %s; load average %s\n%smedians of %u run%s that take turns\n\n"
                     "%-64s %8s %8s %-5s %7s %8s\n",
-                    machine->cpu, machine->kernel, machine->load, report->conditions, report->runs,
-                    text_plural(report->runs), "", "tarn", report->other, "", "value", "bar"));
+                    machine->cpu, machine->kernel, machine->load, report->conditions,
+                    *report->command->runs, text_plural(*report->command->runs), "", "tarn",
+                    report->other, "", "value", "bar"));
     for (uint32_t i = 0; i < report->rows->count; i++)
         TRY(row_print(&report->rows->rows[i], out));
     return TARN_OK;
@@ -132,16 +166,16 @@ static struct json *row_json(struct json_builder *builder, const struct bench_ro
 
 static enum tarn_status json_make(const struct bench_report *report, struct text *out)
 {
-    const struct bench_machine *machine = report->machine;
+    const struct bench_machine *machine = &report->command->machine;
     struct json_builder builder = { 0 };
     struct json *root = json_new_object(&builder);
     struct json *list = json_new_array(&builder);
-    json_put(&builder, root, "bench", json_new_string(&builder, report->name));
+    json_put(&builder, root, "bench", json_new_string(&builder, report->command->name));
     json_put(&builder, root, "cpu", json_new_string(&builder, machine->cpu));
     json_put(&builder, root, "kernel", json_new_string(&builder, machine->kernel));
     json_put(&builder, root, "load_average", json_new_string(&builder, machine->load));
     report->conditions_put(report->context, &builder, root);
-    json_put(&builder, root, "runs", json_new_integer(&builder, report->runs));
+    json_put(&builder, root, "runs", json_new_integer(&builder, *report->command->runs));
     for (uint32_t i = 0; i < report->rows->count; i++)
         json_push(&builder, list, row_json(&builder, &report->rows->rows[i]));
     json_put(&builder, root, "rows", list);
@@ -167,7 +201,7 @@ static enum tarn_status json_write(const struct bench_report *report)
     struct text text;
     text_init(&text, REPORT_BYTES_MAX);
     TRY(json_make(report, &text));
-    return output_save(report->json_path, &text);
+    return output_save(report->command->json_path, &text);
 }
 
 static bool all_reached(const struct bench_report *report)
@@ -177,8 +211,8 @@ static bool all_reached(const struct bench_report *report)
         const struct bench_row *row = &report->rows->rows[i];
         if (!row_misses(row))
             continue;
-        log_error("bench %s: %s: %.2f, the bar is %.2f", report->name, row->name, row->value,
-                  row->bar);
+        log_error("bench %s: %s: %.2f, the bar is %.2f", report->command->name, row->name,
+                  row->value, row->bar);
         reached = false;
     }
     return reached;
@@ -186,7 +220,8 @@ static bool all_reached(const struct bench_report *report)
 
 int bench_report(const struct bench_report *report)
 {
-    if (table_print(report) != TARN_OK || (report->json_path && json_write(report) != TARN_OK))
+    if (table_print(report) != TARN_OK ||
+        (report->command->json_path && json_write(report) != TARN_OK))
         return EXIT_STATUS_FAILED;
-    return report->check && !all_reached(report) ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
+    return report->command->check && !all_reached(report) ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
 }

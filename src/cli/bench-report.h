@@ -11,6 +11,7 @@
 
 #include "base/base.h"
 #include "base/text.h"
+#include "cli/flags.h"
 #include "codec/json.h"
 
 enum {
@@ -19,6 +20,7 @@ enum {
     BENCH_ROW_NOTE_BYTES = 96,
     BENCH_RUNS_MAX = 31,
     BENCH_LINE_BYTES = 256,
+    BENCH_FLAGS_MAX = 4,
 };
 
 struct bench_row {
@@ -51,25 +53,32 @@ struct bench_machine {
     char load[BENCH_LINE_BYTES];
 };
 
-void bench_machine_read(struct bench_machine *out_machine);
-
 /* The first line of a file that begins with `prefix`, without it; "unknown" if there is none. */
 void bench_line_find(const char *path, const char *prefix, char out_line[BENCH_LINE_BYTES]);
 
-/* A median wants one in the middle. INVALID: logged. */
-NODISCARD enum tarn_status bench_runs_check(uint32_t runs);
+/* What a bench is told on the command line, besides flags of its own. */
+struct bench_command {
+    const char *name; /* "pool", as the user called it after `tarn bench` */
+    const char *usage;
+    const struct flag *flags; /* of its own, at most BENCH_FLAGS_MAX */
+    size_t flag_count;
+    uint32_t *runs; /* --runs: of each side and row, whose median counts; odd. Holds the default */
+    const char *json_path;
+    bool check;
+    struct bench_machine machine;
+};
+
+/* Read the command line, print help, look at the machine. Whether to go on: if not, *out_status is
+ * the exit status. */
+NODISCARD bool bench_begin(struct bench_command *command, int argc, char **argv, int *out_status);
 
 struct bench_report {
-    const char *name; /* of the bench */
-    const struct bench_machine *machine;
+    const struct bench_command *command;
     const struct bench_rows *rows;
-    uint32_t runs;
     const char *other;      /* who it is that Tarn is beside, for the column's head */
     const char *conditions; /* of the table, lines that end in a newline */
     void (*conditions_put)(const void *context, struct json_builder *builder, struct json *root);
     const void *context;
-    const char *json_path; /* NULL: none is written */
-    bool check;
 };
 
 /* Print the table, write the JSON, and judge. The exit status (command.h): 1 also with --check when
