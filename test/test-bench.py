@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tarn bench mooncake` in its short form: what it prints and writes, what it refuses, what it leaves. Not the ratios."""
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 
-from lib.cluster import FOREIGN, PROGRAM, Site, children_of, is_alive
+from lib.cluster import PROGRAM, Site, children_of, is_alive
 from lib.mooncake import die_with_parent
+from lib.server import environment
 from lib.tap import Tap
 
 tap = Tap()
@@ -21,10 +21,9 @@ OTHER = {f"{what} unchecked, {size}" for what in ("put", "get") for size in SIZE
 
 def bench(site, *arguments):
     """With the name by which a shell calls a program that it found on the PATH."""
-    environment = {name: value for name, value in os.environ.items() if name not in FOREIGN}
     return subprocess.run(["tarn", "bench", "mooncake", "--runs", "1", *PYTHON, *map(str, arguments)], executable=PROGRAM,
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=250,
-                          env={**environment, "TMPDIR": str(site.temporary), "MOONCAKE_CONFIG_PATH": "/nowhere"}, preexec_fn=die_with_parent)
+                          env=environment({"TMPDIR": str(site.temporary), "MOONCAKE_CONFIG_PATH": "/nowhere"}), preexec_fn=die_with_parent)
 
 
 def is_whole(result, path):

@@ -6,6 +6,7 @@ Run after tools/setup. Without names: all but tidy, and tidy too with --long. Th
 `N passed, N failed`, of test cases that truly ran: a case of a TAP program each, else a program each.
 Whatever was skipped, did not run or crashed counts as failed.
 """
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -98,13 +99,13 @@ def without_randomness(flavour):
 def run_fuzz(long):
     if not build("fuzz"):
         return 0, ["fuzz: the build failed"]
-    passed, failures = 0, []
-    for program in sorted((ROOT / "build-fuzz/fuzz").glob("fuzz-*")):
-        if program.is_file() and os.access(program, os.X_OK):
-            good = run_fuzz_target(program, FUZZ_SECONDS_LONG if long else FUZZ_SECONDS)
-            passed += good
-            failures += [] if good else [f"{program.name}: see above"]
-    return (passed, failures) if passed or failures else (0, ["fuzz: there are no targets"])
+    seconds = FUZZ_SECONDS_LONG if long else FUZZ_SECONDS
+    targets = [program for program in sorted((ROOT / "build-fuzz/fuzz").glob("fuzz-*"))
+               if program.is_file() and os.access(program, os.X_OK)]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
+        good = list(threads.map(lambda program: run_fuzz_target(program, seconds), targets))
+    failures = [f"{program.name}: see above" for program, is_good in zip(targets, good) if not is_good]
+    return (sum(good), failures) if targets else (0, ["fuzz: there are no targets"])
 
 
 def run_fuzz_target(program, seconds):
