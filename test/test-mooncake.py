@@ -217,7 +217,7 @@ def _():
 def _():
     seconds = 600 if LONG else 8
     with Master("--default_kv_lease_ttl=500") as master:
-        clients = [Client(master.pool, seconds, seed, mib=24, wait=False) for seed in range(1, 9)]
+        clients = [Client(master.pool, seconds, seed, mib=24, env=PATIENT, wait=False) for seed in range(1, 9)]
         total = {}
         try:
             for client in clients:

@@ -20,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIMES_TIMEOUT = {"plain": 3, "asan": 6, "tsan": 10}  # flavour -> how many times its time-out a test may take
 FUZZ_SECONDS, FUZZ_SECONDS_LONG = 5, 60
 CASE = re.compile(r"^(ok|not ok)\b[\s\d-]*(.*)")
+FAILURES_TOLD, LINES_TOLD, CHARACTERS_TOLD = 8, 24, 1500  # at the end: failures told whole; lines of each; of a line
 
 
 class Tally:
@@ -35,15 +36,19 @@ class Tally:
 
 
 def cases_of(name, result, output):
-    """How many cases of one program passed, and what is to be said of the others."""
+    """How many cases of one program passed, and what is to be said of the others; what they said themselves, indented."""
     plans = re.findall(r"^1\.\.(\d+)", output, re.M)
     if not plans:
         return (1, []) if result == "OK" else (0, [f"{name}: {result.lower()}"])
-    passed, failures, seen = 0, [], 0
+    passed, failures, seen, is_told = 0, [], 0, False
     for line in output.splitlines():
         case = CASE.match(line)
-        if case:
+        if not case:
+            if failures and is_told:
+                failures[-1] += f"\n    {line}"
+        else:
             seen += 1
+            is_told = case[1] == "not ok"
             skipped = re.search(r"#\s*skip\b(.*)", case[2], re.I)
             if case[1] == "ok" and not skipped:
                 passed += 1
@@ -143,6 +148,13 @@ def run_part(name, long):
         return 0, [f"{name}: see above"]
 
 
+def shortened(failure):
+    """Its first line, and as much of its last ones as the end of a log has room for."""
+    first, *lines = failure.splitlines()
+    half = CHARACTERS_TOLD // 2
+    return "\n".join([first, *(line if len(line) <= 2 * half else f"{line[:half]} ... {line[-half:]}" for line in lines[-LINES_TOLD:])])
+
+
 def main(arguments):
     long = "--long" in arguments
     names = [name for name in arguments if name != "--long"]
@@ -156,8 +168,8 @@ def main(arguments):
         part.add(*run_part(name, long))
         tally.add(part.passed, part.failures)
         print(f"check: {name}: {part.summary()}, {time.monotonic() - started:.0f} s", flush=True)
-    for failure in tally.failures:
-        print(f"failed: {failure}")
+    for number, failure in enumerate(tally.failures):
+        print(f"failed: {shortened(failure) if number < FAILURES_TOLD else failure.splitlines()[0]}")
     print(tally.summary())
     return 1 if tally.failures or not tally.passed else 0
 
