@@ -21,6 +21,7 @@ ROUNDS = 20 if LONG else 2
 ANSWER = 8  # tokens
 CLIENTS = 2  # of each server
 SHARED, OWN = 8, 4  # prompts that all ask for again and again; and some that are new in each round
+FRESH = 1 / 16  # of the questions are asked but once: their pages are put wherever there is room, while a host is away too
 PAGE_TOKENS = 64
 SERVE = ("--threads", "1", "--kv-type", "f32", "--page-tokens", str(PAGE_TOKENS), "--ctx", "1024")
 ROOM = ("--kv-size", "3MiB")  # 24 pages: what is asked again has to come from the pool
@@ -63,13 +64,17 @@ class Traffic:
         self.answers, self.faults = [], []
         self.slowest = 0
         self.ended = threading.Event()
-        self.threads = [threading.Thread(target=self._run, args=(random.Random(f"{seed} {n}"),)) for n in range(CLIENTS)]
+        self.threads = [threading.Thread(target=self._run, args=(f"{seed} {n}",)) for n in range(CLIENTS)]
         for thread in self.threads:
             thread.start()
 
-    def _run(self, dice):
+    def _run(self, seed):
+        dice, fresh = random.Random(seed), 0
         while not self.ended.is_set():
-            tokens = dice.choice(self.questions)
+            if dice.random() < FRESH:
+                tokens, fresh = own(f"fresh {seed}", fresh), fresh + 1
+            else:
+                tokens = dice.choice(self.questions)
             began = time.monotonic()
             try:
                 text, _ = self.server.complete(tokens, seconds=3 * BOUND, max_tokens=ANSWER)

@@ -96,8 +96,10 @@ static void a_late_answer_to_a_lookup_is_a_miss(void **state)
     reopen();
     save_prompt(&first, 1, 10);
     fake_store_slow_lookup(second.store, 20);
+    /* The first engine's own lookup may have been late too, on a busy machine. */
+    const int64_t before = metric_get(METRIC_PROBE_LATE);
     assert_int_equal(lookup(&second, 1, 41, 0, &offer), TARN_MISS);
-    assert_int_equal(metric_get(METRIC_PROBE_LATE), 1);
+    assert_int_equal(metric_get(METRIC_PROBE_LATE), before + 1);
     assert_int_equal(fake_store_leases(second.store), 0);
 }
 
