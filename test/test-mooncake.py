@@ -139,9 +139,11 @@ def _():
             return f"mooncake:{path}"
         shares, lends, lends_nothing = 8, pool(64), pool(0)
 
+        log = tempfile.TemporaryFile("w+", errors="replace")
+
         def start(*arguments):
             return subprocess.Popen([IDENTITY, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                    stderr=subprocess.DEVNULL, text=True, preexec_fn=die_with_parent)
+                                    stderr=log, text=True, preexec_fn=die_with_parent)
         processes = [start(lends)]
         try:
             assert processes[0].stdout.readline() == "# saved\n"
@@ -150,7 +152,8 @@ def _():
         finally:
             for process in processes:
                 process.kill()
-        assert not any(process.returncode for process in processes), output
+        log.seek(0)
+        assert not any(process.returncode for process in processes), (output, re.findall("error: .*", log.read()))
         assert len(re.findall(r"^ok \d+ - ", output, re.M)) >= 95 and "not ok" not in output, output
 
 

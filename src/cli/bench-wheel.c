@@ -60,6 +60,7 @@ static const char script[] =
     "try:\n"
     "    from mooncake.store import MooncakeDistributedStore\n"
     "    memory = mmap.mmap(-1, int(size), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
+    "    memory.madvise(mmap.MADV_HUGEPAGE)\n"
     "    memory.write(os.urandom(1 << 20) * (int(size) >> 20))\n"
     "    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))\n"
     "    store = MooncakeDistributedStore()\n"

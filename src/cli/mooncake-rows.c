@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -15,6 +14,7 @@
 #include "cluster/master.h"
 #include "cluster/run-dir.h"
 #include "cluster/wait.h"
+#include "os/block.h"
 #include "os/clock.h"
 #include "os/stop.h"
 #include "store/mooncake/client.h"
@@ -66,6 +66,7 @@ struct rig {
     struct wheel wheel;
     char space_text[SPACE_BYTES];
     uint32_t space;
+    struct block block;
     uint8_t *memory; /* source and target, each a batch with headroom before every page */
     uint64_t memory_bytes;
     uint64_t next_key;
@@ -176,14 +177,12 @@ static void pool_leave(struct rig *rig)
 static enum tarn_status memory_make(struct rig *rig)
 {
     const uint64_t size_bytes = 2 * (BATCH_BYTES_MAX + (uint64_t)PAGES_MAX * HEADER_BYTES);
-    void *at = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
-        return TARN_NO_MEMORY;
-    rig->memory = at;
+    TRY(block_init(&rig->block, size_bytes)); /* as the engine's pages */
+    rig->memory = rig->block.base;
     rig->memory_bytes = size_bytes;
     for (uint64_t i = 0; i < size_bytes; i++)
         rig->memory[i] = (uint8_t)(i * UINT64_C(2654435761) >> 13);
-    return store_register(rig->store, at, size_bytes);
+    return store_register(rig->store, rig->memory, size_bytes);
 }
 
 static enum tarn_status sides_start(struct rig *rig)
@@ -217,8 +216,7 @@ static void sides_stop(struct rig *rig)
     if (rig->memory && rig->store)
         store_unregister(rig->store, rig->memory);
     store_close(rig->store);
-    if (rig->memory)
-        (void)munmap(rig->memory, rig->memory_bytes);
+    block_deinit(&rig->block);
 }
 
 /* ---- one batch, timed ---- */

@@ -38,6 +38,7 @@ struct batch {
     size_t counts[BATCH_OBJECTS_MAX];    /* of an object's buffers */
     int64_t get_results[BATCH_OBJECTS_MAX];
     int results[BATCH_OBJECTS_MAX];
+    enum header_fault faults[BATCH_OBJECTS_MAX]; /* of those that were got whole */
     void *buffers[BATCH_SPANS_MAX];
     size_t sizes[BATCH_SPANS_MAX];
     uint8_t (*header_slots)[HEADER_BYTES];

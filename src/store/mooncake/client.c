@@ -28,6 +28,7 @@ enum {
     RETRY_MS_FIRST = 100,
     RETRY_MS_MAX = 1000,
     LOST_HOST_MS = 20000, /* the memory of a host that is gone is still listed for about 10 s */
+    SETUP_TRIES = 3,      /* while the master is too busy to answer within an RPC's time-out */
     ATTACH_MS = 5000,     /* until a standalone client's first answer */
     AREA_BYTES_MIN = 4096,
 };
@@ -88,6 +89,13 @@ static enum tarn_status handle_create(struct client *client)
         (void)functions->failure(reason, sizeof(reason));
     log_error("mooncake: no client could be made by %s: %s", client->provider.path, reason);
     return TARN_UNSUPPORTED;
+}
+
+/* What a setup that failed has left is not set up again. */
+static enum tarn_status handle_renew(struct client *client)
+{
+    client_stop(client);
+    return handle_create(client);
 }
 
 /* What the provider cannot do. */
@@ -156,7 +164,12 @@ static enum tarn_status client_setup(struct client *client, const struct mooncak
     TRY(setup_check(client, options));
     TRY(hostname_find(options, hostname));
     const uint64_t start_ns = clock_now_ns();
-    const int result = setup_call(client, options, hostname);
+    int result = setup_call(client, options, hostname);
+    for (int tries = 1; result == MOONCAKE_RPC_TIMEOUT && tries < SETUP_TRIES; tries++) {
+        log_info("mooncake: the master did not answer in time: setting the client up again");
+        TRY(handle_renew(client));
+        result = setup_call(client, options, hostname);
+    }
     if (result != 0)
         return setup_fail(client, options, result, start_ns);
     if (client->provider.functions.get_hostname(client->handle, client->hostname,
@@ -311,13 +324,20 @@ static void wait_ms(uint64_t ms)
     (void)nanosleep(&pause, NULL);
 }
 
+/* The host that was to hold the object is leaving, or has died: reading from it fails, or the
+ * master has forgotten the object with the host's memory. */
+static bool is_of_lost_host(int64_t result)
+{
+    return result == MOONCAKE_TRANSFER_FAILED || result == MOONCAKE_NOT_FOUND;
+}
+
 /* How long a step that ended so is tried again. */
 static uint64_t patience_ns(int64_t result, const struct mooncake_options *options)
 {
     const uint64_t timeout_ms = options->master_timeout_ms;
     if (result == MOONCAKE_NO_SPACE)
         return timeout_ms * NS_PER_MS;
-    if (result == MOONCAKE_TRANSFER_FAILED)
+    if (is_of_lost_host(result))
         return (timeout_ms < LOST_HOST_MS ? timeout_ms : LOST_HOST_MS) * NS_PER_MS;
     return 0;
 }
@@ -342,7 +362,7 @@ static bool tries_go_on(struct tries *tries, int64_t result, const struct moonca
     if (is_rpc ? tries->is_rpc_retried : end_ns > tries->start_ns + patience_ns(result, options))
         return false;
     tries->is_rpc_retried |= is_rpc;
-    if (is_first && result == MOONCAKE_TRANSFER_FAILED)
+    if (is_first && is_of_lost_host(result))
         log_info(
             "mooncake: memory that the pool lists cannot be reached, as if its host were gone: "
             "waiting until the master has noticed");
@@ -353,18 +373,6 @@ static bool tries_go_on(struct tries *tries, int64_t result, const struct moonca
     wait_ms(tries->pause_ms);
     tries->is_told_to_end = stop_is_pending();
     return !tries->is_told_to_end;
-}
-
-/* AGAIN: told to end. */
-static enum tarn_status canary_put_patiently(const struct canary *canary,
-                                             const struct mooncake_options *options,
-                                             int *out_result)
-{
-    struct tries tries = { .start_ns = clock_now_ns() };
-    do {
-        *out_result = canary_put(canary);
-    } while (*out_result != 0 && tries_go_on(&tries, *out_result, options));
-    return tries.is_told_to_end ? TARN_AGAIN : TARN_OK;
 }
 
 static enum tarn_status canary_compare(const struct canary *canary)
@@ -386,29 +394,51 @@ static enum tarn_status canary_judge(const struct canary *canary, int64_t got)
     return canary_compare(canary);
 }
 
+/* Put, find and get an object of a new key. The last step, and what it gave: a get's length, if all
+ * went well. */
+static int64_t canary_move(struct canary *canary, const char **out_step)
+{
+    (void)snprintf(canary->key, sizeof(canary->key), "tarn/canary/%.64s/%d-%" PRIu64,
+                   canary->client->hostname, (int)getpid(), clock_now_ns());
+    *out_step = "exists before put";
+    int result = canary_exists(canary);
+    if (result != 0)
+        return result;
+    *out_step = "put";
+    result = canary_put(canary);
+    if (result != 0)
+        return result;
+    *out_step = "exists";
+    result = canary_exists(canary);
+    if (result != 1)
+        return result == 0 ? MOONCAKE_NOT_FOUND : result;
+    *out_step = "get";
+    return canary_get(canary);
+}
+
 static enum tarn_status canary_of_producer(struct canary *canary,
                                            const struct mooncake_options *options)
 {
     const struct client *client = canary->client;
-    (void)snprintf(canary->key, sizeof(canary->key), "tarn/canary/%.64s/%d-%" PRIu64,
-                   client->hostname, (int)getpid(), clock_now_ns());
-    const int asked = canary_exists(canary);
-    if (asked != 0)
-        return canary_fail(canary, "exists before put", asked);
-    int put = MOONCAKE_RPC_FAILED;
-    TRY(canary_put_patiently(canary, options, &put));
-    if (put == MOONCAKE_NO_SPACE) {
+    struct tries tries = { .start_ns = clock_now_ns() };
+    const char *step;
+    int64_t result;
+    do {
+        result = canary_move(canary, &step);
+    } while (result < 0 && tries_go_on(&tries, result, options));
+    if (tries.is_told_to_end)
+        return TARN_AGAIN;
+    if (result == MOONCAKE_NO_SPACE) {
         log_warn("mooncake: the pool has had no space for %" PRIu64 " ms (master_timeout): nobody "
                  "lends it memory yet, or it is full of pages in use",
                  options->master_timeout_ms);
         return TARN_OK;
     }
-    if (put != 0)
-        return canary_fail_move(canary, "put", put);
-    const int found = canary_exists(canary);
-    if (found != 1)
-        return canary_fail(canary, "exists", found);
-    TRY(canary_judge(canary, canary_get(canary)));
+    if (result != HEADER_BYTES + CANARY_BYTES)
+        return strncmp(step, "exists", strlen("exists")) == 0
+                   ? canary_fail(canary, step, result)
+                   : canary_fail_move(canary, step, result);
+    TRY(canary_compare(canary));
     const int removed = client->provider.functions.remove(client->handle, canary->key, 1);
     if (removed != 0 && removed != MOONCAKE_NOT_FOUND)
         return canary_fail(canary, "remove", removed);

@@ -11,12 +11,16 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "obs/metric.h"
+#include "os/crew.h"
 #include "store/mooncake/batch.h"
 #include "store/mooncake/client.h"
 #include "store/mooncake/result.h"
 #include "store/names.h"
 
-enum { RESULT_BYTES = 64 };
+enum {
+    RESULT_BYTES = 64,
+    SHARED_BYTES_MIN = 1 << 20, /* of a batch whose bytes several threads look at */
+};
 
 #define RDMA_RANGE_BYTES_MAX (UINT64_C(1) << 40) /* Mooncake's default for MC_MAX_MR_SIZE */
 
@@ -27,6 +31,7 @@ struct mooncake_store {
     struct batch_pool gets;
     struct batch_pool puts;
     struct batch_pool asks;
+    struct crew crew;
     _Atomic uint64_t lease_count;
     pthread_mutex_t names_lock; /* guards adding names; innermost */
     struct names names;
@@ -258,6 +263,21 @@ static size_t batch_fill(struct mooncake_store *store, struct batch *batch,
     return taken;
 }
 
+/* Call work() for each object of a batch, where its bytes are looked at, in several threads. */
+static void batch_each(struct mooncake_store *store, struct batch *batch,
+                       void (*work)(void *context, size_t index))
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < batch->count; i++)
+        bytes += item_bytes(batch->items[i]);
+    if (bytes >= SHARED_BYTES_MIN) {
+        crew_run(&store->crew, batch->count, work, batch);
+        return;
+    }
+    for (size_t i = 0; i < batch->count; i++)
+        work(batch, i);
+}
+
 /* ---- get ---- */
 
 static void get_call(struct mooncake_store *store, struct batch *batch)
@@ -288,6 +308,24 @@ static void batch_get(struct mooncake_store *store, struct batch *batch)
         get_call(store, batch);
 }
 
+static bool is_whole(const struct batch *batch, size_t index)
+{
+    return batch->get_results[index] == (int64_t)(item_bytes(batch->items[index]) + HEADER_BYTES);
+}
+
+static void object_check(void *context, size_t index)
+{
+    struct batch *batch = context;
+    const struct store_item *item = batch->items[index];
+    uint8_t copy[HEADER_BYTES];
+    if (!is_whole(batch, index))
+        return;
+    if (batch->area)
+        batch_scatter(batch, index, copy);
+    batch->faults[index] = header_check(batch->area ? copy : batch->headers[index],
+                                        batch->keys[index], item->spans, item->span_count);
+}
+
 /* It is there, and will be until it is removed: a put of its key would write nothing. */
 static enum tarn_status object_put_away(struct mooncake_store *store, const char *key,
                                         enum header_fault fault)
@@ -306,7 +344,6 @@ static enum tarn_status object_put_away(struct mooncake_store *store, const char
 static enum tarn_status object_judge(struct mooncake_store *store, const struct batch *batch,
                                      size_t index)
 {
-    const struct store_item *item = batch->items[index];
     const int64_t got = batch->get_results[index];
     char text[RESULT_BYTES];
     if (got < 0) {
@@ -318,15 +355,11 @@ static enum tarn_status object_judge(struct mooncake_store *store, const struct 
                         result_print(got, text, sizeof(text)));
         return status;
     }
-    if ((uint64_t)got != item_bytes(item) + HEADER_BYTES) {
+    if (!is_whole(batch, index)) {
         metric_add(METRIC_STORE_GET_LENGTH, 1);
         return TARN_MISS;
     }
-    uint8_t copy[HEADER_BYTES];
-    if (batch->area)
-        batch_scatter(batch, index, copy);
-    const enum header_fault fault = header_check(batch->area ? copy : batch->headers[index],
-                                                 batch->keys[index], item->spans, item->span_count);
+    const enum header_fault fault = batch->faults[index];
     return fault == HEADER_SOUND ? TARN_OK : object_put_away(store, batch->keys[index], fault);
 }
 
@@ -340,6 +373,7 @@ static enum tarn_status mooncake_get(struct store *base, struct store_item *item
         done += batch_fill(store, batch, items + done, count - done, false);
         if (batch->count > 0)
             batch_get(store, batch);
+        batch_each(store, batch, object_check);
         for (size_t i = 0; i < batch->count; i++)
             batch->items[i]->status = object_judge(store, batch, i);
     }
@@ -409,16 +443,21 @@ static void present_drop(struct batch *batch)
     batch->span_count = kept_spans;
 }
 
+static void object_prepare(void *context, size_t index)
+{
+    struct batch *batch = context;
+    const struct store_item *item = batch->items[index];
+    header_write(batch->keys[index], item->spans, item->span_count, batch->headers[index]);
+    if (batch->area)
+        batch_gather(batch, index);
+}
+
 static void put_call(struct mooncake_store *store, struct batch *batch)
 {
     const struct mooncake_functions *functions = functions_of(store);
-    for (size_t i = 0; i < batch->count; i++) {
-        const struct store_item *item = batch->items[i];
+    batch_each(store, batch, object_prepare);
+    for (size_t i = 0; i < batch->count; i++)
         batch->results[i] = MOONCAKE_RPC_FAILED;
-        header_write(batch->keys[i], item->spans, item->span_count, batch->headers[i]);
-        if (batch->area)
-            batch_gather(batch, i);
-    }
     const int result =
         batch->is_contiguous
             ? functions->batch_put_from(store->client.handle, batch->keys, batch->buffers,
@@ -515,6 +554,8 @@ static void mooncake_close(struct store *base)
     batch_pool_deinit(&store->puts, &store->client);
     batch_pool_deinit(&store->asks, &store->client);
     client_close(&store->client);
+    if (!is_dead(store))
+        crew_close(&store->crew);
     names_deinit(&store->names);
     (void)pthread_mutex_destroy(&store->names_lock);
     mem_free(store);
@@ -568,6 +609,7 @@ enum tarn_status mooncake_open(const struct mooncake_options *options, struct st
     store->base.traits = traits_of(options, &store->client);
     store->process = getpid();
     (void)pthread_mutex_init(&store->names_lock, NULL);
+    crew_open(&store->crew, "tarn-check");
     status = batch_pool_init(&store->gets, &store->client, true);
     const enum tarn_status puts = batch_pool_init(&store->puts, &store->client, true);
     const enum tarn_status asks = batch_pool_init(&store->asks, &store->client, false);

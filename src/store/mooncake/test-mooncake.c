@@ -429,20 +429,41 @@ static void *notice(void *context)
 static void memory_of_a_lost_host_is_waited_for_until_the_master_has_noticed(void **state)
 {
     (void)state;
-    for (int is_consumer = 0; is_consumer < 2; is_consumer++) {
+    /* The last two: it leaves between two steps. */
+    const struct {
+        enum fake_mooncake_knob knob;
+        long result;
+        bool is_consumer;
+    } rows[] = { { FAKE_MOONCAKE_PUT, -800, false },
+                 { FAKE_MOONCAKE_GET, -800, true },
+                 { FAKE_MOONCAKE_PUT, -704, false },
+                 { FAKE_MOONCAKE_GET, -800, false } };
+    for (size_t i = 0; i < LENGTH_OF(rows); i++) {
         struct mooncake_options options = fake_pool_options("TARN_FAKE_MOONCAKE");
         struct store *other = NULL;
         pthread_t thread;
-        options.is_consumer = is_consumer;
+        options.is_consumer = rows[i].is_consumer;
         options.master_timeout_ms = 60000;
         lines[0] = '\0';
-        fake_set(is_consumer ? FAKE_MOONCAKE_GET : FAKE_MOONCAKE_PUT, -800);
+        fake_set(rows[i].knob, rows[i].result);
         assert_int_equal(pthread_create(&thread, NULL, notice, NULL), 0);
         assert_int_equal(mooncake_open(&options, &other), TARN_OK);
         assert_int_equal(pthread_join(thread, NULL), 0);
         expect_said("waiting until the master has noticed");
         store_close(other);
     }
+}
+
+static void a_setup_that_times_out_is_tried_again(void **state)
+{
+    (void)state;
+    const struct mooncake_options options = fake_pool_options("TARN_FAKE_MOONCAKE");
+    struct store *other = NULL;
+    fake_set(FAKE_MOONCAKE_SETUPS_LATE, 2);
+    assert_int_equal(mooncake_open(&options, &other), TARN_OK);
+    expect_said("setting the client up again");
+    store_close(other);
+    expect_no_pool(FAKE_MOONCAKE_SETUPS_LATE, 3, TARN_IO, "setup of the client failed");
 }
 
 static void a_consumer_puts_nothing(void **state)
@@ -654,6 +675,7 @@ int main(void)
         CASE(other_versions_are_found_by_the_canary_at_once),
         CASE(a_pool_without_space_is_waited_for_and_then_used),
         CASE(memory_of_a_lost_host_is_waited_for_until_the_master_has_noticed),
+        CASE(a_setup_that_times_out_is_tried_again),
         CASE(a_consumer_puts_nothing),
         CASE(functions_that_are_missing_are_named),
         CASE(a_provider_is_named_by_the_option_and_then_by_the_environment),
