@@ -263,19 +263,32 @@ static size_t batch_fill(struct mooncake_store *store, struct batch *batch,
     return taken;
 }
 
-/* Call work() for each object of a batch, where its bytes are looked at, in several threads. */
-static void batch_each(struct mooncake_store *store, struct batch *batch,
-                       void (*work)(void *context, size_t index))
+struct each {
+    struct batch *batch;
+    void (*work)(struct batch *batch, size_t index);
+};
+
+static void each_work(void *context, size_t index)
 {
+    const struct each *each = context;
+    each->work(each->batch, each->batch->count - 1 - index);
+}
+
+/* Call work() for each object of a batch, where its bytes are looked at, in several threads. From
+ * the last one on: it came last, and is near still; the first one is near when it is sent. */
+static void batch_each(struct mooncake_store *store, struct batch *batch,
+                       void (*work)(struct batch *batch, size_t index))
+{
+    struct each each = { batch, work };
     uint64_t bytes = 0;
     for (size_t i = 0; i < batch->count; i++)
         bytes += item_bytes(batch->items[i]);
     if (bytes >= SHARED_BYTES_MIN) {
-        crew_run(&store->crew, batch->count, work, batch);
+        crew_run(&store->crew, batch->count, each_work, &each);
         return;
     }
     for (size_t i = 0; i < batch->count; i++)
-        work(batch, i);
+        each_work(&each, i);
 }
 
 /* ---- get ---- */
@@ -313,9 +326,8 @@ static bool is_whole(const struct batch *batch, size_t index)
     return batch->get_results[index] == (int64_t)(item_bytes(batch->items[index]) + HEADER_BYTES);
 }
 
-static void object_check(void *context, size_t index)
+static void object_check(struct batch *batch, size_t index)
 {
-    struct batch *batch = context;
     const struct store_item *item = batch->items[index];
     uint8_t copy[HEADER_BYTES];
     if (!is_whole(batch, index))
@@ -443,9 +455,8 @@ static void present_drop(struct batch *batch)
     batch->span_count = kept_spans;
 }
 
-static void object_prepare(void *context, size_t index)
+static void object_prepare(struct batch *batch, size_t index)
 {
-    struct batch *batch = context;
     const struct store_item *item = batch->items[index];
     header_write(batch->keys[index], item->spans, item->span_count, batch->headers[index]);
     if (batch->area)
