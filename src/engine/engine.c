@@ -3,7 +3,6 @@
 
 #include <limits.h>
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "engine/plan.h"
 #include "engine/vocabulary.h"
 #include "os/clock.h"
+#include "os/thread.h"
 
 enum {
     CTX_TOKENS_DEFAULT_MAX = 8192,
@@ -50,10 +50,8 @@ struct engine {
 
 static uint32_t threads_default(void)
 {
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    const int count = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
-    return (uint32_t)(count > 2 ? count - 1 : count);
+    const uint32_t count = thread_cores();
+    return count > 2 ? count - 1 : count;
 }
 
 static uint32_t value_or(uint32_t value, uint32_t otherwise)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "os/crew.h"
 
-#include <sched.h>
-
 struct crew_job {
     struct crew_job *next;
     void (*work)(void *context, size_t index);
@@ -49,14 +47,11 @@ static void crew_main(void *context)
 
 void crew_open(struct crew *crew, const char *name)
 {
-    cpu_set_t cores;
-    size_t wanted = 0;
+    const size_t wanted = thread_cores() - 1;
     *crew = (struct crew){ .first = NULL };
     (void)pthread_mutex_init(&crew->lock, NULL);
     (void)pthread_cond_init(&crew->asked, NULL);
     (void)pthread_cond_init(&crew->done, NULL);
-    if (sched_getaffinity(0, sizeof(cores), &cores) == 0 && CPU_COUNT(&cores) > 0)
-        wanted = (size_t)CPU_COUNT(&cores) - 1;
     while (crew->thread_count < wanted && crew->thread_count < CREW_THREADS_MAX &&
            thread_start(&crew->threads[crew->thread_count], name, crew_main, crew) == TARN_OK)
         crew->thread_count++;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "os/thread.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -36,6 +37,13 @@ enum tarn_status thread_start(struct thread *thread, const char *name, void (*ru
     (void)pthread_setname_np(thread->id, name);
     thread->is_started = true;
     return TARN_OK;
+}
+
+uint32_t thread_cores(void)
+{
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? (uint32_t)CPU_COUNT(&cores) : 1;
 }
 
 size_t thread_count(void)

@@ -21,6 +21,9 @@ struct thread {
 NODISCARD enum tarn_status thread_start(struct thread *thread, const char *name,
                                         void (*run)(void *context), void *context);
 
+/* Cores that this process may run on; 1 if the system does not say. */
+uint32_t thread_cores(void);
+
 /* Threads of this process, whoever started them; 0: the system does not say. */
 size_t thread_count(void);
 
