@@ -32,14 +32,6 @@ void pool_copy_deinit(struct pool_copy *copy, struct store *store)
     (void)pthread_mutex_destroy(&copy->lock);
 }
 
-static uint64_t item_bytes(const struct store_item *item)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < item->span_count; i++)
-        bytes += item->spans[i].size_bytes;
-    return bytes;
-}
-
 /* One that is outgrown stays: a get that failed may still write to it. Each is twice as large as
  * the one before. */
 static enum tarn_status buffer_reserve(struct pool_copy *copy, struct store *store,
@@ -79,7 +71,7 @@ static enum tarn_status item_move(struct pool_copy *copy, struct store *store,
                                   struct store_item *item, enum pool_copy_kind kind)
 {
     const uint32_t headroom = store_traits(store)->headroom_bytes;
-    const uint64_t bytes = item_bytes(item);
+    const uint64_t bytes = store_item_bytes(item);
     const bool is_put = kind == POOL_COPY_PUT;
     TRY(buffer_reserve(copy, store, kind, headroom + bytes));
     const struct tarn_span span = { copy->buffers[kind]->bytes + headroom, bytes };

@@ -51,6 +51,14 @@ struct store_item {
     bool has_headroom;
 };
 
+static inline uint64_t store_item_bytes(const struct store_item *item)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < item->span_count; i++)
+        bytes += item->spans[i].size_bytes;
+    return bytes;
+}
+
 struct store_stat {
     uint64_t capacity_bytes; /* for pages */
     uint64_t used_bytes;     /* by committed pages; an estimate */

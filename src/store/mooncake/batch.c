@@ -105,14 +105,6 @@ static bool key_is_among(const struct batch *batch, const struct store_key *key)
     return false;
 }
 
-static uint64_t item_bytes(const struct store_item *item)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < item->span_count; i++)
-        bytes += item->spans[i].size_bytes;
-    return bytes;
-}
-
 bool batch_is_large_enough(const struct batch *batch, uint64_t object_bytes)
 {
     return !batch->area ||
@@ -132,7 +124,7 @@ bool batch_has_room(const struct batch *batch, const struct store_item *item)
     if (batch->count == BATCH_OBJECTS_MAX || key_is_among(batch, &item->key))
         return false;
     if (batch->area)
-        return item_bytes(item) + HEADER_BYTES <= area_left(batch);
+        return store_item_bytes(item) + HEADER_BYTES <= area_left(batch);
     return batch->span_count + item->span_count + 1 <= BATCH_SPANS_MAX &&
            batch->is_contiguous == item_is_contiguous(item);
 }
@@ -162,7 +154,7 @@ void batch_add(struct batch *batch, const char *space, struct store_item *item)
     batch_add_key(batch, space, &item->key);
     batch->items[index] = item;
     if (batch->area) {
-        const uint64_t bytes = item_bytes(item) + HEADER_BYTES;
+        const uint64_t bytes = store_item_bytes(item) + HEADER_BYTES;
         ASSERT(bytes <= area_left(batch));
         batch->headers[index] = batch->area + batch->area_used;
         batch->counts[index] = 1;

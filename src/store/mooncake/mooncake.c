@@ -215,14 +215,6 @@ static void mooncake_lease_release(struct store_lease *lease)
 
 /* ---- batches of objects ---- */
 
-static uint64_t item_bytes(const struct store_item *item)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < item->span_count; i++)
-        bytes += item->spans[i].size_bytes;
-    return bytes;
-}
-
 /* What is wrong with an item before anything is asked; OK: nothing. */
 static enum tarn_status item_fault(struct mooncake_store *store, const struct batch *batch,
                                    const struct store_item *item, bool is_put)
@@ -235,13 +227,13 @@ static enum tarn_status item_fault(struct mooncake_store *store, const struct ba
                     store->client.provider.path);
         return TARN_UNSUPPORTED;
     }
-    if (batch_is_large_enough(batch, item_bytes(item)))
+    if (batch_is_large_enough(batch, store_item_bytes(item)))
         return TARN_OK;
     LOG_LIMITED(LOG_ERROR,
                 "mooncake: an object of %" PRIu64
                 " bytes is larger than a part of the memory shared "
                 "with the mooncake_client, %" PRIu64 " bytes: raise local_buffer_size",
-                item_bytes(item), store->client.area_bytes);
+                store_item_bytes(item), store->client.area_bytes);
     metric_add(is_put ? METRIC_STORE_PUT_NO_SPACE : METRIC_STORE_GET_OTHER, 1);
     return is_put ? TARN_NO_SPACE : TARN_MISS;
 }
@@ -282,7 +274,7 @@ static void batch_each(struct mooncake_store *store, struct batch *batch,
     struct each each = { batch, work };
     uint64_t bytes = 0;
     for (size_t i = 0; i < batch->count; i++)
-        bytes += item_bytes(batch->items[i]);
+        bytes += store_item_bytes(batch->items[i]);
     if (bytes >= SHARED_BYTES_MIN) {
         crew_run(&store->crew, batch->count, each_work, &each);
         return;
@@ -323,7 +315,8 @@ static void batch_get(struct mooncake_store *store, struct batch *batch)
 
 static bool is_whole(const struct batch *batch, size_t index)
 {
-    return batch->get_results[index] == (int64_t)(item_bytes(batch->items[index]) + HEADER_BYTES);
+    return batch->get_results[index] ==
+           (int64_t)(store_item_bytes(batch->items[index]) + HEADER_BYTES);
 }
 
 static void object_check(struct batch *batch, size_t index)
