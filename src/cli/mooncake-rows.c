@@ -66,9 +66,7 @@ struct rig {
     struct wheel wheel;
     char space_text[SPACE_BYTES];
     uint32_t space;
-    struct block block;
-    uint8_t *memory; /* source and target, each a batch with headroom before every page */
-    uint64_t memory_bytes;
+    struct block memory; /* source and target, each a batch with headroom before every page */
     uint64_t next_key;
     struct tarn_span spans[PAGES_MAX];
     struct store_item items[PAGES_MAX];
@@ -177,12 +175,11 @@ static void pool_leave(struct rig *rig)
 static enum tarn_status memory_make(struct rig *rig)
 {
     const uint64_t size_bytes = 2 * (BATCH_BYTES_MAX + (uint64_t)PAGES_MAX * HEADER_BYTES);
-    TRY(block_init(&rig->block, size_bytes)); /* as the engine's pages */
-    rig->memory = rig->block.base;
-    rig->memory_bytes = size_bytes;
+    TRY(block_init(&rig->memory, size_bytes)); /* as the engine's pages */
+    uint8_t *bytes = rig->memory.base;
     for (uint64_t i = 0; i < size_bytes; i++)
-        rig->memory[i] = (uint8_t)(i * UINT64_C(2654435761) >> 13);
-    return store_register(rig->store, rig->memory, size_bytes);
+        bytes[i] = (uint8_t)(i * UINT64_C(2654435761) >> 13);
+    return store_register(rig->store, bytes, size_bytes);
 }
 
 static enum tarn_status sides_start(struct rig *rig)
@@ -213,10 +210,10 @@ static enum tarn_status sides_start(struct rig *rig)
 static void sides_stop(struct rig *rig)
 {
     wheel_stop(&rig->wheel);
-    if (rig->memory && rig->store)
-        store_unregister(rig->store, rig->memory);
+    if (rig->memory.base && rig->store)
+        store_unregister(rig->store, rig->memory.base);
     store_close(rig->store);
-    block_deinit(&rig->block);
+    block_deinit(&rig->memory);
 }
 
 /* ---- one batch, timed ---- */
@@ -233,7 +230,7 @@ static struct store_key key_of(const struct rig *rig, uint64_t number)
 static uint8_t *page_at(const struct rig *rig, const struct shape *shape, bool is_target,
                         uint32_t page)
 {
-    return rig->memory + (is_target ? rig->memory_bytes / 2 : 0) +
+    return (uint8_t *)rig->memory.base + (is_target ? rig->memory.size_bytes / 2 : 0) +
            page * (shape->page_bytes + HEADER_BYTES) + HEADER_BYTES;
 }
 
