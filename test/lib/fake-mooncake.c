@@ -298,8 +298,8 @@ int mooncake_store_setup(void *store, const char *local_hostname, const char *me
     if (!local_hostname[0] || !metadata_server[0] || !protocol[0] || !device_name ||
         !master_server_address[0])
         return -600;
-    if (knobs[FAKE_MOONCAKE_SETUPS_LATE] > 0) {
-        knobs[FAKE_MOONCAKE_SETUPS_LATE]--;
+    if (knobs[FAKE_MOONCAKE_SETUP_LATE] > 0) {
+        knobs[FAKE_MOONCAKE_SETUP_LATE]--;
         return -901;
     }
     return (int)knobs[FAKE_MOONCAKE_SETUP];

@@ -387,32 +387,45 @@ static enum tarn_status canary_compare(const struct canary *canary)
     return TARN_IO;
 }
 
-static enum tarn_status canary_judge(const struct canary *canary, int64_t got)
+struct canary_step {
+    const char *name;
+    bool moves; /* an object; else it is a question */
+};
+
+static const struct canary_step step_ask_before = { "exists before put", false };
+static const struct canary_step step_put = { "put", true };
+static const struct canary_step step_ask = { "exists", false };
+static const struct canary_step step_get = { "get", true };
+
+/* Of the last step that was taken. */
+static enum tarn_status canary_judge(const struct canary *canary, const struct canary_step *step,
+                                     int64_t result)
 {
-    if (got != HEADER_BYTES + CANARY_BYTES)
-        return canary_fail_move(canary, "get", got);
-    return canary_compare(canary);
+    if (result == HEADER_BYTES + CANARY_BYTES)
+        return canary_compare(canary);
+    return step->moves ? canary_fail_move(canary, step->name, result)
+                       : canary_fail(canary, step->name, result);
 }
 
 /* Put, find and get an object of a new key. The last step, and what it gave: a get's length, if all
  * went well. */
-static int64_t canary_move(struct canary *canary, const char **out_step)
+static int64_t canary_move(struct canary *canary, const struct canary_step **out_step)
 {
     (void)snprintf(canary->key, sizeof(canary->key), "tarn/canary/%.64s/%d-%" PRIu64,
                    canary->client->hostname, (int)getpid(), clock_now_ns());
-    *out_step = "exists before put";
+    *out_step = &step_ask_before;
     int result = canary_exists(canary);
     if (result != 0)
         return result;
-    *out_step = "put";
+    *out_step = &step_put;
     result = canary_put(canary);
     if (result != 0)
         return result;
-    *out_step = "exists";
+    *out_step = &step_ask;
     result = canary_exists(canary);
     if (result != 1)
         return result == 0 ? MOONCAKE_NOT_FOUND : result;
-    *out_step = "get";
+    *out_step = &step_get;
     return canary_get(canary);
 }
 
@@ -421,7 +434,7 @@ static enum tarn_status canary_of_producer(struct canary *canary,
 {
     const struct client *client = canary->client;
     struct tries tries = { .start_ns = clock_now_ns() };
-    const char *step;
+    const struct canary_step *step;
     int64_t result;
     do {
         result = canary_move(canary, &step);
@@ -434,11 +447,7 @@ static enum tarn_status canary_of_producer(struct canary *canary,
                  options->master_timeout_ms);
         return TARN_OK;
     }
-    if (result != HEADER_BYTES + CANARY_BYTES)
-        return strncmp(step, "exists", strlen("exists")) == 0
-                   ? canary_fail(canary, step, result)
-                   : canary_fail_move(canary, step, result);
-    TRY(canary_compare(canary));
+    TRY(canary_judge(canary, step, result));
     const int removed = client->provider.functions.remove(client->handle, canary->key, 1);
     if (removed != 0 && removed != MOONCAKE_NOT_FOUND)
         return canary_fail(canary, "remove", removed);
@@ -455,7 +464,7 @@ static enum tarn_status canary_of_consumer(struct canary *canary,
     for (;;) {
         const int found = canary_exists(canary);
         if (found < 0)
-            return canary_fail(canary, "exists", found);
+            return canary_judge(canary, &step_ask, found);
         const int64_t got = canary_get(canary);
         if (got == MOONCAKE_NOT_FOUND) { /* by a master that is understood */
             log_info("mooncake: the pool holds no object to try reads with yet");
@@ -463,7 +472,7 @@ static enum tarn_status canary_of_consumer(struct canary *canary,
         }
         if (got == MOONCAKE_TRANSFER_FAILED && tries_go_on(&tries, got, options))
             continue;
-        return tries.is_told_to_end ? TARN_AGAIN : canary_judge(canary, got);
+        return tries.is_told_to_end ? TARN_AGAIN : canary_judge(canary, &step_get, got);
     }
 }
 

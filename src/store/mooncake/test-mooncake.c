@@ -459,11 +459,11 @@ static void a_setup_that_times_out_is_tried_again(void **state)
     (void)state;
     const struct mooncake_options options = fake_pool_options("TARN_FAKE_MOONCAKE");
     struct store *other = NULL;
-    fake_set(FAKE_MOONCAKE_SETUPS_LATE, 2);
+    fake_set(FAKE_MOONCAKE_SETUP_LATE, 2);
     assert_int_equal(mooncake_open(&options, &other), TARN_OK);
     expect_said("setting the client up again");
     store_close(other);
-    expect_no_pool(FAKE_MOONCAKE_SETUPS_LATE, 3, TARN_IO, "setup of the client failed");
+    expect_no_pool(FAKE_MOONCAKE_SETUP_LATE, 3, TARN_IO, "setup of the client failed");
 }
 
 static void a_consumer_puts_nothing(void **state)
