@@ -533,9 +533,8 @@ static void a_second_registration_is_refused(void **state)
     (void)state;
     const struct tarn_region region = { (uintptr_t)first.memory[0], 8, 8, 4, NULL, 0 };
     const struct tarn_group group = { 0, 0, NULL, 0, &region, 1 };
-    const struct tarn_layout layout = {
-        sizeof(layout), T, TARN_PAGES_BY_SLOT, &group, 1, NULL, 0, NULL
-    };
+    const struct tarn_layout layout = { sizeof(layout), T, TARN_PAGES_BY_SLOT, &group, 1, NULL, 0,
+                                        NULL,           0 };
     assert_int_equal(first.ops->register_layout(first.connector, &layout), TARN_INVALID);
 }
 
@@ -612,9 +611,8 @@ static enum tarn_status sweep_rig(void)
     }
     const struct tarn_region region = { (uintptr_t)first.memory[0], 40, 40, 60, NULL, 0 };
     const struct tarn_group group = { 0, 0, NULL, 0, &region, 1 };
-    const struct tarn_layout layout = {
-        sizeof(layout), T, TARN_PAGES_BY_SLOT, &group, 1, NULL, 0, NULL
-    };
+    const struct tarn_layout layout = { sizeof(layout), T, TARN_PAGES_BY_SLOT, &group, 1, NULL, 0,
+                                        NULL,           0 };
     const struct tarn_request request = {
         .size = sizeof(request), .id = 1, .tokens = tokens, .token_count = 40
     };

@@ -44,7 +44,7 @@ static inline int setup(void **state)
     const struct tarn_group groups[GROUPS] = { { 0, 0, NULL, 0, &regions[0], 1 },
                                                { 1, 0, NULL, 0, &regions[1], 1 } };
     const struct tarn_layout desc = { sizeof(desc), T, TARN_PAGES_BY_SLOT, groups, GROUPS, NULL, 0,
-                                      NULL };
+                                      NULL,         0 };
     char reason[LAYOUT_REASON_BYTES];
     if (layout_create(&desc, 1, reason, &layout) != TARN_OK)
         return -1;

@@ -306,7 +306,8 @@ static void rank_open(void)
                                         2,
                                         NULL,
                                         0,
-                                        far ? fake_device_table(fake_device_create(rank)) : NULL };
+                                        far ? fake_device_table(fake_device_create(rank)) : NULL,
+                                        0 };
     CHECK(rank_pool_open(rank == script.rank ? script.lent_bytes : 0, &shim.real) == TARN_OK);
     shim.base.traits = *store_traits(shim.real);
     CHECK(connector_open_with(&options, &engine, &shim.base, &connector) == TARN_OK);

@@ -19,18 +19,23 @@ static enum tarn_status refuse(char reason[LAYOUT_REASON_BYTES], const char *for
     return TARN_INVALID;
 }
 
-/* [base, base + stride * (slots - 1) + size), as far as it can be expressed. */
-static bool region_span(const struct tarn_region *region, bool by_slot, struct range *out_span)
+/* [base - headroom, base + stride * (slots - 1) + size), as far as it can be expressed; by address,
+ * where base is an offset, without the headroom. */
+static bool region_span(const struct tarn_region *region, bool by_slot, uint32_t headroom_bytes,
+                        struct range *out_span)
 {
+    uint64_t start = region->base;
     uint64_t size_bytes = region->size_bytes;
     if (by_slot) {
         uint64_t steps_bytes;
         if (__builtin_mul_overflow(region->stride_bytes, region->slot_count - 1, &steps_bytes) ||
-            __builtin_add_overflow(size_bytes, steps_bytes, &size_bytes))
+            __builtin_add_overflow(size_bytes, steps_bytes, &size_bytes) ||
+            __builtin_add_overflow(size_bytes, (uint64_t)headroom_bytes, &size_bytes) ||
+            __builtin_sub_overflow(start, (uint64_t)headroom_bytes, &start))
             return false;
     }
-    *out_span = (struct range){ region->base, size_bytes };
-    return size_bytes <= UINT64_MAX - region->base;
+    *out_span = (struct range){ start, size_bytes };
+    return size_bytes <= UINT64_MAX - start;
 }
 
 static enum tarn_status buffers_check(const struct tarn_region *region, uint32_t group,
@@ -50,9 +55,10 @@ static enum tarn_status buffers_check(const struct tarn_region *region, uint32_t
     return TARN_OK;
 }
 
-static enum tarn_status region_check(const struct tarn_group *group, size_t index, bool by_slot,
-                                     char reason[LAYOUT_REASON_BYTES])
+static enum tarn_status region_check(const struct tarn_layout *desc, const struct tarn_group *group,
+                                     size_t index, char reason[LAYOUT_REASON_BYTES])
 {
+    const bool by_slot = desc->page_form == TARN_PAGES_BY_SLOT;
     const struct tarn_region *region = &group->regions[index];
     struct range span;
     if (region->size_bytes == 0)
@@ -70,16 +76,24 @@ static enum tarn_status region_check(const struct tarn_group *group, size_t inde
                       "region %zu of layer group %" PRIu32 " has a stride of %" PRIu64
                       " bytes, below its size of %" PRIu64 ": neighbouring slots would overlap",
                       index, group->id, region->stride_bytes, region->size_bytes);
-    if (!region_span(region, by_slot, &span))
+    if (by_slot && region->slot_count > 1 &&
+        region->stride_bytes - region->size_bytes < desc->headroom_bytes)
         return refuse(
-            reason, "region %zu of layer group %" PRIu32 " runs past the end of the address space",
-            index, group->id);
+            reason,
+            "region %zu of layer group %" PRIu32 " has a stride of %" PRIu64
+            " bytes, which leaves no headroom_bytes of %" PRIu32 " between its slots of %" PRIu64,
+            index, group->id, region->stride_bytes, desc->headroom_bytes, region->size_bytes);
+    if (!region_span(region, by_slot, desc->headroom_bytes, &span))
+        return refuse(reason,
+                      "region %zu of layer group %" PRIu32 " runs past an end of the address space",
+                      index, group->id);
     return buffers_check(region, group->id, index, reason);
 }
 
-static enum tarn_status group_check(const struct tarn_group *group, size_t index, bool by_slot,
+static enum tarn_status group_check(const struct tarn_layout *desc, const struct tarn_group *group,
                                     char reason[LAYOUT_REASON_BYTES])
 {
+    const size_t index = group->id;
     uint64_t page_bytes = 0;
     if (group->region_count == 0 || !group->regions)
         return refuse(reason, "layer group %zu has no regions", index);
@@ -89,8 +103,14 @@ static enum tarn_status group_check(const struct tarn_group *group, size_t index
     if (group->layer_count && !group->layers)
         return refuse(reason, "layer group %zu has no list of its %zu layers", index,
                       group->layer_count);
+    if (desc->headroom_bytes && group->region_count > 1)
+        return refuse(reason,
+                      "headroom_bytes is %" PRIu32
+                      ", and pages of layer group %zu have %zu regions: it is for pages of one; "
+                      "leave it 0",
+                      desc->headroom_bytes, index, group->region_count);
     for (size_t i = 0; i < group->region_count; i++) {
-        TRY(region_check(group, i, by_slot, reason));
+        TRY(region_check(desc, group, i, reason));
         if (__builtin_add_overflow(page_bytes, group->regions[i].size_bytes, &page_bytes))
             return refuse(reason, "a page of layer group %zu is larger than the address space",
                           index);
@@ -136,8 +156,7 @@ static enum tarn_status memory_check(const struct tarn_layout *desc,
 static enum tarn_status layout_check(const struct tarn_layout *desc,
                                      char reason[LAYOUT_REASON_BYTES])
 {
-    const bool by_slot = desc->page_form == TARN_PAGES_BY_SLOT;
-    if (!by_slot && desc->page_form != TARN_PAGES_BY_ADDRESS)
+    if (desc->page_form != TARN_PAGES_BY_SLOT && desc->page_form != TARN_PAGES_BY_ADDRESS)
         return refuse(reason, "unknown page form %" PRIu32, desc->page_form);
     if (desc->tokens_per_block == 0 || desc->tokens_per_block > LAYOUT_TOKENS_PER_BLOCK_MAX)
         return refuse(reason, "tokens_per_block is %" PRIu32 ", allowed is 1 to %d",
@@ -149,7 +168,7 @@ static enum tarn_status layout_check(const struct tarn_layout *desc,
                       LAYOUT_GROUPS_MAX);
     TRY(ids_check(desc, reason));
     for (size_t i = 0; i < desc->group_count; i++)
-        TRY(group_check(&desc->groups[i], desc->groups[i].id, by_slot, reason));
+        TRY(group_check(desc, &desc->groups[i], reason));
     return memory_check(desc, reason);
 }
 
@@ -188,7 +207,7 @@ static size_t spans_collect(const struct tarn_layout *desc, const struct range *
     for (size_t i = 0; i < desc->group_count; i++) {
         for (size_t j = 0; j < desc->groups[i].region_count; j++) {
             struct range span;
-            if (region_span(&desc->groups[i].regions[j], true, &span) &&
+            if (region_span(&desc->groups[i].regions[j], true, desc->headroom_bytes, &span) &&
                 (!memory || ranges_hold(memory, 1, &span)))
                 out[count++] = span;
         }
@@ -290,6 +309,7 @@ enum tarn_status layout_create(const struct tarn_layout *desc, uint64_t format_f
         return TARN_NO_MEMORY;
     layout->tokens_per_block = desc->tokens_per_block;
     layout->form = (enum tarn_page_form)desc->page_form;
+    layout->headroom_bytes = desc->headroom_bytes;
     layout->group_count = desc->group_count;
     layout->groups = mem_alloc(desc->group_count, sizeof(*layout->groups));
     layout->regions = mem_alloc(region_count, sizeof(*layout->regions));
@@ -311,6 +331,13 @@ void layout_destroy(struct layout *layout)
     mem_free(layout);
 }
 
+/* The run with the headroom before it. */
+static struct range run_room(const struct layout *layout, const struct range *run)
+{
+    return (struct range){ run->start - layout->headroom_bytes,
+                           run->size_bytes + layout->headroom_bytes };
+}
+
 /* The run of one region; false when there is none. */
 static bool page_run(const struct layout *layout, const struct layout_group *group, size_t index,
                      tarn_page page, struct range *out_run)
@@ -322,10 +349,12 @@ static bool page_run(const struct layout *layout, const struct layout_group *gro
         *out_run = (struct range){ region->base + region->stride_bytes * page, region->size_bytes };
         return true;
     }
-    if (page == TARN_PAGE_NONE || region->base > UINT64_MAX - page)
+    if (page == TARN_PAGE_NONE || region->base > UINT64_MAX - page ||
+        page + region->base < layout->headroom_bytes)
         return false;
     *out_run = (struct range){ page + region->base, region->size_bytes };
-    return ranges_hold(layout->ranges, layout->range_count, out_run);
+    const struct range room = run_room(layout, out_run);
+    return ranges_hold(layout->ranges, layout->range_count, &room);
 }
 
 enum tarn_status layout_page_spans(const struct layout *layout, uint32_t group, tarn_page page,
@@ -367,6 +396,7 @@ bool layout_page_is_whole(const struct layout *layout, uint32_t group, tarn_page
     for (size_t i = 0; i < found->region_count; i++) {
         struct range run = { 0, 0 };
         (void)page_run(layout, found, i, page, &run);
+        run = run_room(layout, &run);
         if (!ranges_hold(ranges, range_count, &run))
             return false;
     }

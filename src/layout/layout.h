@@ -42,6 +42,7 @@ struct layout_group {
 struct layout {
     uint32_t tokens_per_block;
     enum tarn_page_form form;
+    uint32_t headroom_bytes; /* before each page, in the ranges with it */
     size_t group_count;
     size_t region_count_max; /* over the groups: how many spans a page has at most */
     struct layout_group *groups;
@@ -57,6 +58,7 @@ struct layout {
  * `ranges` is the memory that the pages lie in, disjoint and ascending: the spans of all regions,
  * merged where they overlap or touch. Where the engine named its allocations, spans are merged
  * inside one allocation only, and must lie in one; by address, the ranges are the allocations.
+ * A page's headroom belongs to its span.
  *
  * `format_fingerprint` (fingerprint.h) goes into every group's fingerprint.
  */
@@ -69,7 +71,7 @@ void layout_destroy(struct layout *layout); /* NULL is fine */
 /*
  * The spans of a page in region order: out_spans has room for region_count of the group, and gets
  * that many. INVALID: no such group, TARN_PAGE_NONE, a slot out of range, an address whose page
- * does not lie in the registered memory.
+ * does not lie in the registered memory with its headroom.
  */
 NODISCARD enum tarn_status layout_page_spans(const struct layout *layout, uint32_t group,
                                              tarn_page page, struct tarn_span *out_spans);
@@ -77,8 +79,8 @@ NODISCARD enum tarn_status layout_page_spans(const struct layout *layout, uint32
 /* Whether such a page exists: layout_page_spans() would return OK. */
 bool layout_has_page(const struct layout *layout, uint32_t group, tarn_page page);
 
-/* Whether each run of the page lies in one of `ranges`, as split for registration. A page for which
- * this is false straddles a split and has to be staged. */
+/* Whether each run of the page, headroom included, lies in one of `ranges`, as split for
+ * registration. A page for which this is false straddles a split and has to be staged. */
 bool layout_page_is_whole(const struct layout *layout, uint32_t group, tarn_page page,
                           const struct range *ranges, size_t range_count);
 

@@ -27,7 +27,8 @@ static int make_desc(void **state)
     regions_b[0] = (struct tarn_region){ 10000, 100, 128, 4, NULL, 0 };
     groups[0] = (struct tarn_group){ 0, 0, layers, 2, regions_a, 2 };
     groups[1] = (struct tarn_group){ 1, 512, layers, 1, regions_b, 1 };
-    desc = (struct tarn_layout){ sizeof(desc), 32, TARN_PAGES_BY_SLOT, groups, 2, NULL, 0, NULL };
+    desc =
+        (struct tarn_layout){ sizeof(desc), 32, TARN_PAGES_BY_SLOT, groups, 2, NULL, 0, NULL, 0 };
     memset(reason, 0, sizeof(reason));
     return 0;
 }
@@ -122,9 +123,9 @@ static void what_cannot_be_a_layout_is_refused_with_its_reason(void **state)
     refused("region 0 of layer group 1 has a stride of 99 bytes, below its size of 100: "
             "neighbouring slots would overlap");
     regions_b[0].base = UINT64_MAX - 480;
-    refused("region 0 of layer group 1 runs past the end of the address space");
+    refused("region 0 of layer group 1 runs past an end of the address space");
     regions_b[0].stride_bytes = UINT64_MAX / 2;
-    refused("region 0 of layer group 1 runs past the end of the address space");
+    refused("region 0 of layer group 1 runs past an end of the address space");
     regions_a[0].buffer_count = 1u << 20;
     refused("region 0 of layer group 0 has no list of its 1048576 buffers");
     const struct tarn_buffer unknown = { 0, 9 };
@@ -137,6 +138,74 @@ static void what_cannot_be_a_layout_is_refused_with_its_reason(void **state)
     refused("unknown page form 2");
     desc.page_form = TARN_PAGES_BY_ADDRESS;
     refused("pages are named by address, but no allocation is given");
+}
+
+/* Registered with the pages, and never part of what is stored. */
+static void headroom_before_a_page_is_registered_with_it(void **state)
+{
+    (void)state;
+    struct tarn_span span;
+    desc.groups = &groups[1];
+    desc.group_count = 1;
+    groups[1].id = 0;
+    desc.headroom_bytes = 28;
+    struct layout *layout = make();
+    assert_int_equal(layout->headroom_bytes, 28);
+    assert_int_equal(layout->groups[0].page_bytes, 100);
+    assert_int_equal(layout->range_count, 1);
+    assert_int_equal(layout->ranges[0].start, 10000 - 28);
+    assert_int_equal(layout->ranges[0].size_bytes, 28 + 3 * 128 + 100);
+    assert_int_equal(layout_page_spans(layout, 0, 1, &span), TARN_OK);
+    assert_int_equal((uintptr_t)span.base, 10128);
+    assert_int_equal(span.size_bytes, 100);
+    /* Cut in its headroom, a page is not whole. */
+    const struct range cut[] = { { 9972, 140 }, { 10112, 400 } };
+    assert_true(layout_page_is_whole(layout, 0, 0, cut, 2));
+    assert_false(layout_page_is_whole(layout, 0, 1, cut, 2));
+    const uint64_t fingerprint = layout->groups[0].fingerprint;
+    layout_destroy(layout);
+
+    desc.headroom_bytes = 0;
+    layout = make();
+    assert_true(layout->groups[0].fingerprint == fingerprint);
+    layout_destroy(layout);
+
+    desc.headroom_bytes = 29;
+    refused("region 0 of layer group 0 has a stride of 128 bytes, which leaves no headroom_bytes "
+            "of 29 between its slots of 100");
+    desc.headroom_bytes = 8;
+    refused("headroom_bytes is 8, and pages of layer group 0 have 2 regions: it is for pages of "
+            "one; leave it 0");
+    desc.groups = &groups[1];
+    desc.group_count = 1;
+    groups[1].id = 0;
+    regions_b[0].base = 20;
+    desc.headroom_bytes = 28;
+    refused("region 0 of layer group 0 runs past an end of the address space");
+}
+
+static void a_page_by_address_has_its_headroom_in_registered_memory(void **state)
+{
+    (void)state;
+    struct tarn_span memory = { (void *)5000, 1000 };
+    struct tarn_span span;
+    regions_b[0].base = 0;
+    groups[1].id = 0;
+    desc.page_form = TARN_PAGES_BY_ADDRESS;
+    desc.groups = &groups[1];
+    desc.group_count = 1;
+    desc.memory = &memory;
+    desc.memory_count = 1;
+    desc.headroom_bytes = 64;
+    struct layout *layout = make();
+    assert_int_equal(layout_page_spans(layout, 0, 5064, &span), TARN_OK);
+    assert_int_equal((uintptr_t)span.base, 5064);
+    assert_int_equal(span.size_bytes, 100);
+    assert_false(layout_has_page(layout, 0, 5063));
+    assert_true(layout_has_page(layout, 0, 5900));
+    assert_false(layout_has_page(layout, 0, 5901));
+    assert_false(layout_has_page(layout, 0, 63)); /* nothing is before it */
+    layout_destroy(layout);
 }
 
 static void groups_may_come_in_any_order(void **state)
@@ -263,6 +332,8 @@ int main(void)
         cmocka_unit_test_setup(interleaved_regions_are_registered_once, make_desc),
         cmocka_unit_test_setup(mixed_slot_counts_are_refused, make_desc),
         cmocka_unit_test_setup(what_cannot_be_a_layout_is_refused_with_its_reason, make_desc),
+        cmocka_unit_test_setup(headroom_before_a_page_is_registered_with_it, make_desc),
+        cmocka_unit_test_setup(a_page_by_address_has_its_headroom_in_registered_memory, make_desc),
         cmocka_unit_test_setup(groups_may_come_in_any_order, make_desc),
         cmocka_unit_test_setup(spans_are_merged_inside_one_allocation_only, make_desc),
         cmocka_unit_test_setup(a_page_by_address_lies_in_registered_memory, make_desc),

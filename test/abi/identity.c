@@ -97,7 +97,8 @@ static int32_t tokens_b[TOKENS]; /* another first token */
     X(layout, group_count, 1, GROUPS_MAX, MISSES)                                                  \
     X(layout, memory, NULL, NULL, ELSEWHERE) /* by_address() */                                    \
     X(layout, memory_count, 0, 0, ELSEWHERE)                                                       \
-    X(layout, device, NULL, NULL, ELSEWHERE) /* how pages are reached; test-staging.c */
+    X(layout, device, NULL, NULL, ELSEWHERE)  /* how pages are reached; test-staging.c */          \
+    X(layout, headroom_bytes, 0, 64, REFUSED) /* of pages of two regions; else: test-staging.c */
 #define GROUP_LIST(X)                                                                              \
     X(group, id, 0, 1, REFUSED) /* alone; else groups() */                                         \
     X(group, window_tokens, 0, 512, REFUSED)                                                       \
