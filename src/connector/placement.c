@@ -22,16 +22,28 @@ static const char *obstacle(const struct placement *placement)
     const struct placement_config *config = &placement->config;
     if (!device_has_cpu_access(config->device))
         return "the CPU cannot read the pages' memory";
-    if (traits_of(placement)->is_contiguous_only)
+    if (traits_of(placement)->is_contiguous_only && !placement->has_headroom)
         return "the store moves one buffer a page";
     if (traits_of(placement)->must_register && config->extra_bytes)
         return "verify_tokens stores more than the page";
     return NULL;
 }
 
+static bool headroom_is_enough(const struct placement *placement)
+{
+    const uint32_t wanted_bytes = traits_of(placement)->headroom_bytes;
+    const uint32_t given_bytes = placement->config.layout->headroom_bytes;
+    if (given_bytes && given_bytes < wanted_bytes)
+        log_warn("the layout's headroom_bytes is %" PRIu32 ", below the %" PRIu32
+                 " that this store's header takes: pages move as if there were none",
+                 given_bytes, wanted_bytes);
+    return wanted_bytes && given_bytes >= wanted_bytes && !placement->config.extra_bytes;
+}
+
 static enum tarn_status decide(struct placement *placement)
 {
     const struct placement_config *config = &placement->config;
+    placement->has_headroom = headroom_is_enough(placement);
     const char *why = obstacle(placement);
     if (why && config->stage == TARN_SETTING_OFF) {
         log_error("stage_through_host is off, but pages cannot be moved in place: %s; set it to "

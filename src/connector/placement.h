@@ -3,12 +3,13 @@
  * placement.h - how the pages of each direction get to the store: in place, from memory that the
  * store was told of, or through staging slots. Decided once, when pages are registered.
  *
- * Always staged: memory that the CPU cannot read; a store that moves one buffer an object; pages
- * that are stored with something behind them, or that lie across two registrations, for a store
- * that moves registered memory alone. By default also: loads from a store beyond this host, whose
- * calls cannot be cancelled, so that only a slot is ever written late; and everything, when the
- * store cannot register the pages' memory. Saves to a store beyond this host can be staged page by
- * page. Either way the store holds the same bytes. Constant while open, so any thread may read it.
+ * Always staged: memory that the CPU cannot read; a store that moves one buffer an object, unless
+ * the layout has headroom for its header; pages that are stored with something behind them, or that
+ * lie across two registrations, for a store that moves registered memory alone. By default also:
+ * loads from a store beyond this host, whose calls cannot be cancelled, so that only a slot is ever
+ * written late; and everything, when the store cannot register the pages' memory. Saves to a store
+ * beyond this host can be staged page by page. Either way the store holds the same bytes. Constant
+ * while open, so any thread may read it.
  */
 #ifndef CONNECTOR_PLACEMENT_H
 #define CONNECTOR_PLACEMENT_H
@@ -32,6 +33,7 @@ struct placement {
     struct placement_config config;
     struct staging pools[PLACEMENT_DIRECTIONS]; /* not open: none is needed */
     bool stages_all[PLACEMENT_DIRECTIONS];
+    bool has_headroom; /* a page in place is one span, with room for the store's header before it */
     uint32_t batch_pages[PLACEMENT_DIRECTIONS]; /* at most the configured */
     struct range *ranges;                       /* of page memory, as registered */
     size_t range_count;

@@ -92,6 +92,70 @@ static void a_page_saved_one_way_loads_the_other_way(void **state)
     }
 }
 
+/* How many of memory[1]'s first slots the store has written its header before. */
+static size_t headers_written(const struct rig *rig)
+{
+    size_t count = 0;
+    while (rig->memory[1][count * (SIZE_C + rig->headroom_bytes)] == 0xdd)
+        count++;
+    return count;
+}
+
+/* Saved from where they lie, each as one buffer with the store's header in front; the same bytes
+ * under the same key as without room for it. */
+static void a_page_with_headroom_moves_in_place_as_one_buffer(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(teardown(NULL), 0);
+        memset(log_lines, 0, sizeof(log_lines));
+        pages = fake_pages_create();
+        traits = remote;
+        traits.is_contiguous_only = round == 0; /* which is not staged for that alone now */
+        rig_is_single = true;
+        rig_headroom_bytes = 64;
+        assert_int_equal(rig_open(&first), TARN_OK);
+        said("the pool's store was told of the pages' memory: 1 range");
+        if (strstr(log_lines, "saves are staged"))
+            fail_msg("%s", log_lines);
+        rig_headroom_bytes = round == 0 ? 64 : 0;
+        assert_int_equal(rig_open(&second), TARN_OK);
+        save_prompt(&first, 1, 8);
+        assert_int_equal(fake_pages_count(pages), 8);
+        assert_int_equal(headers_written(&first), 8);
+        assert_int_equal(load_blocks(&second, 2, 8), 8); /* through slots: none is written late */
+        for (uint64_t block = 0; block < 8; block++)
+            assert_true(page_is(&second, 20 + block, block));
+        finish(&second, 2);
+        traits = (struct store_traits){ .range_bytes_max = 0 };
+    }
+}
+
+/* Too little of it, pages that are stored with something behind them: as if there were none. */
+static void headroom_that_is_of_no_use_is_left_alone(void **state)
+{
+    (void)state;
+    rig_is_single = true;
+    rig_headroom_bytes = 32;
+    traits = remote;
+    reopen();
+    said("the layout's headroom_bytes is 32, below the 64 that this store's header takes: pages "
+         "move as if there were none");
+    save_prompt(&first, 1, 8);
+    assert_int_equal(headers_written(&first), 0);
+    assert_int_equal(load_blocks(&second, 2, 8), 8);
+    finish(&second, 2);
+
+    rig_headroom_bytes = 64;
+    options.verify_tokens = TARN_SETTING_ON;
+    traits = (struct store_traits){ .is_beyond_host = true, .headroom_bytes = 64 };
+    reopen();
+    save_prompt(&first, 1, 8);
+    assert_int_equal(headers_written(&first), 0);
+    assert_int_equal(load_blocks(&second, 2, 8), 8);
+    finish(&second, 2);
+}
+
 /* Five pages through two slots. */
 static void a_narrow_pool_makes_batches_of_two_two_and_one(void **state)
 {
@@ -505,6 +569,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STAGING_TEST(a_page_saved_one_way_loads_the_other_way),
+        STAGING_TEST(a_page_with_headroom_moves_in_place_as_one_buffer),
+        STAGING_TEST(headroom_that_is_of_no_use_is_left_alone),
         STAGING_TEST(a_narrow_pool_makes_batches_of_two_two_and_one),
         STAGING_TEST(a_failed_load_is_never_scattered_past_its_failure),
         STAGING_TEST(a_staged_load_that_returns_late_leaves_its_pages_alone),

@@ -57,6 +57,7 @@ static void item_in_place(const struct transfer *transfer, const struct page *pa
         .spans = spans,
         .span_count = (uint32_t)span_count,
         .status = TARN_IO,
+        .has_headroom = transfer->placement->has_headroom,
     };
 }
 

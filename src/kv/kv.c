@@ -40,12 +40,15 @@ static void kv_free(struct kv *kv)
 enum tarn_status kv_create(const struct kv_options *options, struct kv **out_kv)
 {
     ASSERT(options->page_bytes && options->page_count && options->page_tokens);
+    ASSERT(!options->page_stride_bytes || options->page_stride_bytes >= options->page_bytes);
     ASSERT(options->sequence_max && options->sequence_tokens_max);
     const size_t blocks_max = (size_t)options->sequence_tokens_max / options->page_tokens + 1;
     struct kv *kv = mem_alloc(1, sizeof(*kv));
     if (!kv)
         return TARN_NO_MEMORY;
     kv->options = *options;
+    if (!kv->options.page_stride_bytes)
+        kv->options.page_stride_bytes = options->page_bytes;
     map_init(&kv->nodes, sizeof(struct tarn_digest));
     kv->pages = mem_alloc(options->page_count, sizeof(*kv->pages));
     kv->tokens = mem_alloc(options->page_count, options->page_tokens * sizeof(*kv->tokens));

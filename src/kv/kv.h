@@ -24,15 +24,16 @@ enum { KV_PRIORITY_MAX = 100, KV_PRIORITY_DEFAULT = 35 };
 struct kv;
 
 struct kv_options {
-    void *memory; /* page i at memory + i * page_bytes */
+    void *memory; /* page i at memory + i * page_stride_bytes */
     uint64_t page_bytes;
+    uint64_t page_stride_bytes; /* at least page_bytes; 0: page_bytes */
     uint32_t page_count;
     uint32_t page_tokens; /* T */
     uint32_t sequence_max;
     uint32_t sequence_tokens_max; /* largest capacity */
 };
 
-/* All sizes above zero. Fails with NO_MEMORY. */
+/* All sizes above zero but the stride. Fails with NO_MEMORY. */
 NODISCARD enum tarn_status kv_create(const struct kv_options *options, struct kv **out_kv);
 void kv_destroy(struct kv *kv); /* open sequences included; NULL is fine */
 

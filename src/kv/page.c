@@ -9,15 +9,16 @@ struct kv_page *kv_page_at(const struct kv *kv, uint64_t address)
 {
     const uint64_t base = (uint64_t)(uintptr_t)kv->options.memory;
     const uint64_t offset = address - base;
-    if (address < base || offset % kv->options.page_bytes != 0)
+    if (address < base || offset % kv->options.page_stride_bytes != 0)
         return NULL;
-    const uint64_t index = offset / kv->options.page_bytes;
+    const uint64_t index = offset / kv->options.page_stride_bytes;
     return index < kv->options.page_count ? &kv->pages[index] : NULL;
 }
 
 void *kv_page_address(const struct kv *kv, const struct kv_page *page)
 {
-    return (char *)kv->options.memory + (uint64_t)(page - kv->pages) * kv->options.page_bytes;
+    return (char *)kv->options.memory +
+           (uint64_t)(page - kv->pages) * kv->options.page_stride_bytes;
 }
 
 int32_t *kv_page_tokens(const struct kv *kv, const struct kv_page *page)

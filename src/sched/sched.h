@@ -31,8 +31,9 @@
 struct sched;
 
 struct sched_options {
-    void *page_memory;           /* page i at page_memory + i * page_bytes; finite numbers */
-    uint64_t page_bytes;         /* a multiple of 64, as is page_memory */
+    void *page_memory;           /* page i at page_memory + i * page_stride_bytes; finite numbers */
+    uint64_t page_bytes;         /* a multiple of 64, as are page_memory and the stride */
+    uint64_t page_stride_bytes;  /* from page to page; 0: page_bytes */
     uint32_t page_count;         /* at least one request of request_tokens_max */
     uint32_t page_tokens;        /* T */
     uint32_t request_tokens_max; /* prompt and answer together (the context) */

@@ -7,7 +7,8 @@
 #include "os/stop.h"
 #include "sched/sched.h"
 
-/* One group, one region: the page of engine.h, [layer][k|v][token][kv head][dim], whole. */
+/* One group, one region: the page of engine.h, [layer][k|v][token][kv head][dim], whole, and before
+ * it room for what a store puts there. */
 static enum tarn_status layout_register(const struct serve_pool *pool,
                                         const struct engine_info *info, struct tarn_span memory)
 {
@@ -35,7 +36,8 @@ static enum tarn_status layout_register(const struct serve_pool *pool,
                                             .groups = &group,
                                             .group_count = 1,
                                             .memory = &memory,
-                                            .memory_count = 1 };
+                                            .memory_count = 1,
+                                            .headroom_bytes = TARN_PAGE_HEADROOM_BYTES };
         status = pool->ops->register_layout(pool->connector, &layout);
     }
     mem_free(buffers);

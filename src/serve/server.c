@@ -124,6 +124,17 @@ static void engine_narrate(const struct server *server)
              text_plural(info->sequences_max), info->batch_tokens_max);
 }
 
+/* A page's headroom, and the page. */
+static uint64_t page_stride_bytes(const struct engine_info *info)
+{
+    return info->page_bytes + TARN_PAGE_HEADROOM_BYTES;
+}
+
+static void *page_first(const struct server *server)
+{
+    return (char *)server->pages.base + TARN_PAGE_HEADROOM_BYTES;
+}
+
 static enum tarn_status pages_start(struct server *server)
 {
     const struct engine_info *info = engine_info_of(server->engine);
@@ -134,7 +145,7 @@ static enum tarn_status pages_start(struct server *server)
         memory_plan_make(info, option_number(server->options, OPTION_KV_SIZE),
                          number_of(server, OPTION_MAX_BATCH_SIZE), available_bytes);
     char size[SIZE_TEXT_BYTES];
-    const uint64_t size_bytes = plan.page_count * info->page_bytes;
+    const uint64_t size_bytes = plan.page_count * info->page_bytes; /* as told: of pages alone */
     value_print_size(size_bytes, size, sizeof(size));
     log_info("page: %u token%s (%s), %llu bytes of %s", info->page_tokens,
              text_plural(info->page_tokens), option_origin(server->options, OPTION_PAGE_TOKENS),
@@ -152,16 +163,17 @@ static enum tarn_status pages_start(struct server *server)
                   (unsigned long long)plan.page_count, (unsigned long long)info->page_bytes);
         return TARN_INVALID;
     }
-    return block_init(&server->pages, size_bytes);
+    return block_init(&server->pages, plan.page_count * page_stride_bytes(info));
 }
 
 static enum tarn_status sched_start(struct server *server)
 {
     const struct engine_info *info = engine_info_of(server->engine);
     const struct sched_options sched_options = {
-        .page_memory = server->pages.base,
+        .page_memory = page_first(server),
         .page_bytes = info->page_bytes,
-        .page_count = (uint32_t)(server->pages.size_bytes / info->page_bytes),
+        .page_stride_bytes = page_stride_bytes(info),
+        .page_count = (uint32_t)(server->pages.size_bytes / page_stride_bytes(info)),
         .page_tokens = info->page_tokens,
         .request_tokens_max = info->ctx_tokens,
         .batch_size_max = info->sequences_max,
@@ -219,7 +231,7 @@ static enum tarn_status warm_up(struct server *server)
     const struct engine_info *info = engine_info_of(server->engine);
     static const int32_t tokens[WARM_UP_TOKENS];
     const uint32_t count = warm_up_tokens(info);
-    void *page = server->pages.base;
+    void *page = page_first(server);
     const struct engine_sequence parts[] = {
         { .tokens = tokens, .token_count = count - 1, .pages = &page, .page_count = 1 },
         { .tokens = tokens,

@@ -22,6 +22,8 @@ struct tarn_engine_desc engine;
 struct store_traits traits;
 struct fake_device *device;
 size_t rig_groups = GROUPS;
+bool rig_is_single;
+uint32_t rig_headroom_bytes;
 uint32_t rig_pages_short;
 enum tarn_status rig_register_status;
 
@@ -35,11 +37,23 @@ static const struct tarn_kv_format format = {
     .value_head_size = 4,
 };
 
+static uint64_t stride_c(const struct rig *rig)
+{
+    return SIZE_C + rig->headroom_bytes;
+}
+
+static uint8_t *page_c(const struct rig *rig, uint64_t slot)
+{
+    return rig->memory[1] + slot * stride_c(rig) + rig->headroom_bytes;
+}
+
 enum tarn_status rig_open(struct rig *rig)
 {
-    *rig = (struct rig){ .ops = tarn_connector_ops(TARN_ABI_VERSION) };
+    *rig = (struct rig){ .ops = tarn_connector_ops(TARN_ABI_VERSION),
+                         .headroom_bytes = rig_headroom_bytes,
+                         .is_single = rig_is_single };
     rig->memory[0] = mem_alloc(SLOTS, STRIDE);
-    rig->memory[1] = mem_alloc(SLOTS, SIZE_C);
+    rig->memory[1] = mem_alloc(SLOTS, stride_c(rig));
     rig->store = fake_store_create(pages);
     fake_store_set_traits(rig->store, &traits);
     if (rig_register_status != TARN_OK)
@@ -48,15 +62,16 @@ enum tarn_status rig_open(struct rig *rig)
     const uint64_t base = (uintptr_t)rig->memory[0] + far;
     const struct tarn_region regions_a[] = { { base, SIZE_A, STRIDE, SLOTS, NULL, 0 },
                                              { base + 28, SIZE_B, STRIDE, SLOTS, NULL, 0 } };
-    const struct tarn_region regions_b[] = { { (uintptr_t)rig->memory[1] + far, SIZE_C, SIZE_C,
-                                               SLOTS, NULL, 0 } };
+    const struct tarn_region regions_b[] = { { (uintptr_t)page_c(rig, 0) + far, SIZE_C,
+                                               stride_c(rig), SLOTS, NULL, 0 } };
     const struct tarn_group groups[] = { { 0, 0, NULL, 0, regions_a, 2 },
-                                         { 1, 0, NULL, 0, regions_b, 1 } };
+                                         { rig_is_single ? 0 : 1, 0, NULL, 0, regions_b, 1 } };
     const struct tarn_layout layout = {
         .size = sizeof(layout),
         .tokens_per_block = T,
-        .groups = groups,
-        .group_count = rig_groups,
+        .groups = rig_is_single ? &groups[1] : groups,
+        .group_count = rig_is_single ? 1 : rig_groups,
+        .headroom_bytes = rig_headroom_bytes,
         .device = device ? fake_device_table(device) : NULL,
     };
     enum tarn_status status = connector_open_with(&options, &engine, rig->store, &rig->connector);
@@ -81,6 +96,8 @@ static int rigs_make(enum tarn_setting stage)
     pages = fake_pages_create();
     traits = (struct store_traits){ .range_bytes_max = 0 };
     rig_groups = GROUPS;
+    rig_is_single = false;
+    rig_headroom_bytes = 0;
     rig_pages_short = 0;
     rig_register_status = TARN_OK;
     options = (struct tarn_connector_options){
@@ -140,17 +157,17 @@ void page_fill(struct rig *rig, uint64_t slot, uint64_t block)
 {
     memset(rig->memory[0] + slot * STRIDE, (int)(1 + block), SIZE_A);
     memset(rig->memory[0] + slot * STRIDE + 28, (int)(101 + block), SIZE_B);
-    memset(rig->memory[1] + slot * SIZE_C, (int)(151 + block), SIZE_C);
+    memset(page_c(rig, slot), (int)(151 + block), SIZE_C);
 }
 
 bool page_is(const struct rig *rig, uint64_t slot, uint64_t block)
 {
     const uint8_t *a = rig->memory[0] + slot * STRIDE;
-    const uint8_t *c = rig->memory[1] + slot * SIZE_C;
-    for (size_t i = 0; i < SIZE_A; i++)
+    const uint8_t *c = page_c(rig, slot);
+    for (size_t i = 0; i < SIZE_A && !rig->is_single; i++)
         if (a[i] != (uint8_t)(1 + block))
             return false;
-    for (size_t i = 0; i < SIZE_B; i++)
+    for (size_t i = 0; i < SIZE_B && !rig->is_single; i++)
         if (a[28 + i] != (uint8_t)(101 + block))
             return false;
     for (size_t i = 0; i < SIZE_C; i++)

@@ -3,7 +3,8 @@
  * rig.h - two engines on one pool, for tests of the connector through its table: each drives its
  * own connector over a fake store, and both stores share their pages.
  *
- * Blocks of 4 tokens; group 0 has two interleaved regions, group 1 has one.
+ * Blocks of 4 tokens; group 0 has two interleaved regions, group 1 has one. Single rigs have but
+ * the latter.
  */
 #ifndef TEST_RIG_H
 #define TEST_RIG_H
@@ -21,6 +22,8 @@ struct rig {
     struct tarn_connector *connector;
     struct store *store; /* borrowed from the connector */
     uint8_t *memory[GROUPS];
+    uint64_t headroom_bytes; /* before every slot of memory[1] */
+    bool is_single;
     uint64_t step_number;
     size_t started[2]; /* transfers reported, by kind */
     size_t retired[2];
@@ -40,6 +43,8 @@ extern struct fake_device *device;           /* NULL: pages in host memory */
 extern uint32_t rig_pages_short;             /* of every step */
 extern enum tarn_status rig_register_status; /* of the second registration with a store */
 extern size_t rig_groups;                    /* GROUPS, or 1: group 0 alone */
+extern bool rig_is_single;                   /* one group of one region, without or */
+extern uint32_t rig_headroom_bytes;          /* with headroom before its pages */
 
 int setup(void **state);        /* both rigs, with defaults */
 int setup_staged(void **state); /* ... but that every page is staged */
