@@ -11,9 +11,9 @@
 #include "kv/page.h"
 #include "lib/fault.h"
 
-enum { T = 4, PAGE_BYTES = 64, PAGES = 16, SEQUENCES = 6, TOKENS_MAX = 64 };
+enum { T = 4, PAGE_BYTES = 64, STRIDE_BYTES = 192, PAGES = 16, SEQUENCES = 6, TOKENS_MAX = 64 };
 
-static _Alignas(64) uint8_t memory[PAGES][PAGE_BYTES];
+static _Alignas(64) uint8_t memory[PAGES][STRIDE_BYTES];
 static struct kv *kv;
 static int32_t ascending[TOKENS_MAX]; /* 1, 2, 3 ... */
 
@@ -22,6 +22,7 @@ static enum tarn_status create(void)
     const struct kv_options options = {
         .memory = memory,
         .page_bytes = PAGE_BYTES,
+        .page_stride_bytes = STRIDE_BYTES,
         .page_count = PAGES,
         .page_tokens = T,
         .sequence_max = SEQUENCES,
@@ -415,7 +416,10 @@ static void strange_reports_of_transfers_are_refused(void **state)
     struct kv_sequence *sequence = start(ascending, 4, 4);
     const void *page = sequence->pages[0];
     const uintptr_t base = (uintptr_t)memory;
-    const uintptr_t strange[] = { base + 1, base - PAGE_BYTES, base + sizeof(memory), 0 };
+    const uintptr_t strange[] = {
+        base + 1, base + PAGE_BYTES, base - PAGE_BYTES, base - STRIDE_BYTES, base + sizeof(memory),
+        0
+    };
     for (size_t i = 0; i < LENGTH_OF(strange); i++)
         assert_int_equal(transfer_at(strange[i], TARN_TRANSFER_SAVE, TARN_TRANSFER_STARTED),
                          TARN_INVALID);

@@ -140,14 +140,19 @@ static void what_cannot_be_a_layout_is_refused_with_its_reason(void **state)
     refused("pages are named by address, but no allocation is given");
 }
 
+static void use_group_of_one_region(void)
+{
+    desc.groups = &groups[1];
+    desc.group_count = 1;
+    groups[1].id = 0;
+}
+
 /* Registered with the pages, and never part of what is stored. */
 static void headroom_before_a_page_is_registered_with_it(void **state)
 {
     (void)state;
     struct tarn_span span;
-    desc.groups = &groups[1];
-    desc.group_count = 1;
-    groups[1].id = 0;
+    use_group_of_one_region();
     desc.headroom_bytes = 28;
     struct layout *layout = make();
     assert_int_equal(layout->headroom_bytes, 28);
@@ -176,9 +181,7 @@ static void headroom_before_a_page_is_registered_with_it(void **state)
     desc.headroom_bytes = 8;
     refused("headroom_bytes is 8, and pages of layer group 0 have 2 regions: it is for pages of "
             "one; leave it 0");
-    desc.groups = &groups[1];
-    desc.group_count = 1;
-    groups[1].id = 0;
+    use_group_of_one_region();
     regions_b[0].base = 20;
     desc.headroom_bytes = 28;
     refused("region 0 of layer group 0 runs past an end of the address space");
@@ -190,10 +193,8 @@ static void a_page_by_address_has_its_headroom_in_registered_memory(void **state
     struct tarn_span memory = { (void *)5000, 1000 };
     struct tarn_span span;
     regions_b[0].base = 0;
-    groups[1].id = 0;
+    use_group_of_one_region();
     desc.page_form = TARN_PAGES_BY_ADDRESS;
-    desc.groups = &groups[1];
-    desc.group_count = 1;
     desc.memory = &memory;
     desc.memory_count = 1;
     desc.headroom_bytes = 64;

@@ -30,11 +30,15 @@ static enum tarn_status options_check(const struct sched_options *o)
     REFUSE_IF(!o->page_tokens || !o->request_tokens_max || !o->batch_size_max || !o->waiting_max,
               "page tokens, context, batch size and queue length must not be 0");
     REFUSE_IF(o->page_bytes == 0 || o->page_bytes % 64 || (uintptr_t)o->page_memory % 64 ||
-                  !o->page_memory || o->page_stride_bytes % 64 ||
-                  (o->page_stride_bytes && o->page_stride_bytes < o->page_bytes),
+                  !o->page_memory,
               "KV pages must be aligned to 64 bytes, and a multiple of them long; they are %" PRIu64
-              " bytes at %p, with a stride of %" PRIu64,
-              o->page_bytes, o->page_memory, o->page_stride_bytes);
+              " bytes at %p",
+              o->page_bytes, o->page_memory);
+    REFUSE_IF(o->page_stride_bytes % 64 ||
+                  (o->page_stride_bytes && o->page_stride_bytes < o->page_bytes),
+              "a page stride of %" PRIu64 " bytes must be 0 or a multiple of 64, and not below the "
+              "page's %" PRIu64,
+              o->page_stride_bytes, o->page_bytes);
     REFUSE_IF((uint64_t)o->batch_size_max + o->page_tokens > o->batch_tokens_max,
               "--max-batch-tokens %" PRIu32 " is too small: a token for each of --max-batch-size "
               "%" PRIu32 " requests and one block of %" PRIu32 " are %" PRIu64,

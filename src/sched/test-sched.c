@@ -75,6 +75,13 @@ static void a_configuration_that_cannot_work_is_refused_with_the_arithmetic(void
     options.page_memory = harness.memory[0] + 1;
     refused(&options, "aligned");
     options = harness.options;
+    options.page_stride_bytes = options.page_bytes + 1;
+    refused(&options, "multiple of 64");
+    options = harness.options;
+    options.page_bytes = 128;
+    options.page_stride_bytes = 64;
+    refused(&options, "not below the page's 128");
+    options = harness.options;
     options.waiting_max = 0;
     refused(&options, "must not be 0");
 

@@ -7,6 +7,8 @@
 
 enum { VERSION = 1, CHECKED_BYTES = 48 };
 
+_Static_assert((int)HEADER_BYTES <= (int)TARN_PAGE_HEADROOM_BYTES, "tarn.h promises engines that");
+
 static const uint8_t magic[8] = { 'T', 'A', 'R', 'N', 'P', 'A', 'G', 'E' };
 
 static struct tarn_digest key_digest(const char *key)
