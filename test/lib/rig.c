@@ -50,8 +50,7 @@ static uint8_t *page_c(const struct rig *rig, uint64_t slot)
 enum tarn_status rig_open(struct rig *rig)
 {
     *rig = (struct rig){ .ops = tarn_connector_ops(TARN_ABI_VERSION),
-                         .headroom_bytes = rig_headroom_bytes,
-                         .is_single = rig_is_single };
+                         .headroom_bytes = rig_headroom_bytes };
     rig->memory[0] = mem_alloc(SLOTS, STRIDE);
     rig->memory[1] = mem_alloc(SLOTS, stride_c(rig));
     rig->store = fake_store_create(pages);
@@ -164,10 +163,10 @@ bool page_is(const struct rig *rig, uint64_t slot, uint64_t block)
 {
     const uint8_t *a = rig->memory[0] + slot * STRIDE;
     const uint8_t *c = page_c(rig, slot);
-    for (size_t i = 0; i < SIZE_A && !rig->is_single; i++)
+    for (size_t i = 0; i < SIZE_A && !rig_is_single; i++)
         if (a[i] != (uint8_t)(1 + block))
             return false;
-    for (size_t i = 0; i < SIZE_B && !rig->is_single; i++)
+    for (size_t i = 0; i < SIZE_B && !rig_is_single; i++)
         if (a[28 + i] != (uint8_t)(101 + block))
             return false;
     for (size_t i = 0; i < SIZE_C; i++)

@@ -23,7 +23,6 @@ struct rig {
     struct store *store; /* borrowed from the connector */
     uint8_t *memory[GROUPS];
     uint64_t headroom_bytes; /* before every slot of memory[1] */
-    bool is_single;
     uint64_t step_number;
     size_t started[2]; /* transfers reported, by kind */
     size_t retired[2];
