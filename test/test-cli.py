@@ -136,7 +136,7 @@ def _():
     refused(run("bench", "engine", TARN_MODEL=""), "which model?")
     refused(run("bench", "pool", "--runs", "x"), "--runs", "'x'")
     refused(run("bench", "pool", "--runs=4"), "--runs", "4 is even")
-    refused(run("bench", "pool", "--runs", "1000"), "--runs", "1 to 31")
+    refused(run("bench", "pool", "--runs", "1000"), "--runs", "1 to 101")
     refused(run("bench", "mooncake", "--runs=2"), "--runs", "2 is even")
     refused(run("bench", "pool", "--runs"), "--runs needs a value")
     refused(run("bench", "pool", "--check=yes"), "--check takes no value")

@@ -6,7 +6,7 @@
 #include "cli/command.h"
 #include "cli/mooncake-rows.h"
 
-enum { RUNS_DEFAULT = 15, CONDITIONS_BYTES = 2048 };
+enum { RUNS_DEFAULT = 51, CONDITIONS_BYTES = 2048 };
 
 static const char usage[] =
     "usage: tarn bench mooncake [options]\n\n"
@@ -14,7 +14,7 @@ static const char usage[] =
     "to;\n"
     "                    without it a master and a donor of 512 MiB are started on this host\n"
     "  --python PROGRAM  the Python that has Mooncake's package; default: python3\n"
-    "  --runs N          of each side and row, whose median counts; odd, at most 31; default 15\n"
+    "  --runs N          of each side and row, whose median counts; odd, at most 101; default 51\n"
     "  --json FILE       write the numbers there as well\n"
     "  --check           exit with 1 and name the rows that miss their bar\n";
 

@@ -10,7 +10,7 @@ enum { RUNS_DEFAULT = 7, CONDITIONS_BYTES = 512 };
 
 static const char usage[] =
     "usage: tarn bench pool [options]\n\n"
-    "  --runs N      of each side and row, whose median counts; odd, at most 31; default 7\n"
+    "  --runs N      of each side and row, whose median counts; odd, at most 101; default 7\n"
     "  --cpu-time    count processor time, not the clock's: for a machine with other load\n"
     "  --quick       leave out the lookup among 10^7 entries (it takes 3 GiB and half a minute)\n"
     "  --json FILE   write the numbers there as well\n"

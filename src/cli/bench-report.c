@@ -42,6 +42,34 @@ double bench_quantile(double *values, size_t count, double part)
     return values[(size_t)(part * (double)(count - 1) + 0.5)];
 }
 
+void bench_row_compare(struct bench_row *row, const double *ours, const double *theirs,
+                       size_t count)
+{
+    double values[3][BENCH_RUNS_MAX];
+    ASSERT(count > 0 && count <= BENCH_RUNS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        values[0][i] = ours[i];
+        values[1][i] = theirs[i];
+        values[2][i] = ours[i] / theirs[i];
+    }
+    row->ours = bench_quantile(values[0], count, 0.5);
+    row->theirs = bench_quantile(values[1], count, 0.5);
+    row->value = bench_quantile(values[2], count, 0.5);
+}
+
+void bench_row_rates(struct bench_row *row, double bytes, const double *ours_s,
+                     const double *theirs_s, size_t count)
+{
+    double ours[BENCH_RUNS_MAX];
+    double theirs[BENCH_RUNS_MAX];
+    ASSERT(count <= BENCH_RUNS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        ours[i] = bytes / ours_s[i] / 1e9;
+        theirs[i] = bytes / theirs_s[i] / 1e9;
+    }
+    bench_row_compare(row, ours, theirs, count);
+}
+
 /* ---- the machine ---- */
 
 void bench_line_find(const char *path, const char *prefix, char out_line[BENCH_LINE_BYTES])

@@ -3,8 +3,8 @@
  * bench-report.h - what a bench measures, in rows that set Tarn beside another, and how they are
  * told: a table, JSON, and with --check an exit status.
  *
- * A row's value is what is judged. One that compares is the ratio of two medians of runs that took
- * turns, so that whatever else the machine did fell on both.
+ * A row's value is what is judged. One that compares is a median of ratios, each of two runs that
+ * took turns, so that whatever else the machine did fell on both.
  */
 #ifndef CLI_BENCH_REPORT_H
 #define CLI_BENCH_REPORT_H
@@ -18,7 +18,7 @@ enum {
     BENCH_ROWS_MAX = 24,
     BENCH_ROW_NAME_BYTES = 64,
     BENCH_ROW_NOTE_BYTES = 96,
-    BENCH_RUNS_MAX = 31,
+    BENCH_RUNS_MAX = 101,
     BENCH_LINE_BYTES = 256,
     BENCH_FLAGS_MAX = 4,
 };
@@ -46,6 +46,15 @@ struct bench_row *bench_row_add(struct bench_rows *rows, const char *name);
  */
 double bench_quantile(double *values, size_t count, double part);
 
+/* Set beside each other what was measured in `count` pairs of runs, in the row's unit: the medians
+ * of both, and as the value that of the pairs' ratios. */
+void bench_row_compare(struct bench_row *row, const double *ours, const double *theirs,
+                       size_t count);
+
+/* The same for pairs of runs that moved `bytes` each, in GB/s, from their seconds. */
+void bench_row_rates(struct bench_row *row, double bytes, const double *ours_s,
+                     const double *theirs_s, size_t count);
+
 /* Of the machine, before anything was measured. */
 struct bench_machine {
     char cpu[BENCH_LINE_BYTES];
@@ -62,7 +71,7 @@ struct bench_command {
     const char *usage;
     const struct flag *flags; /* of its own, at most BENCH_FLAGS_MAX */
     size_t flag_count;
-    uint32_t *runs; /* --runs: of each side and row, whose median counts; odd. Holds the default */
+    uint32_t *runs; /* --runs: of each side and row; odd. Holds the default */
     const char *json_path;
     bool check;
     struct bench_machine machine;

@@ -38,12 +38,9 @@ static const uint64_t BATCH_BYTES_MAX = UINT64_C(48) << 20;
 static const double SPEED_BAR = 0.9;
 static const double ASK_BAR = 1.2;
 
-/* Two sides, and the provider called from C without what Tarn adds. */
-enum side { SIDE_TARN, SIDE_WHEEL, SIDE_UNCHECKED, SIDE_COUNT };
-
-enum form { FORM_IN_PLACE, FORM_STAGED, FORM_COUNT };
-
-static const char *const form_names[] = { "in place", "staged" };
+/* Two sides; Tarn putting pages without room for a header before them; and the provider called
+ * from C without what Tarn adds. */
+enum side { SIDE_TARN, SIDE_WHEEL, SIDE_APART, SIDE_UNCHECKED, SIDE_COUNT };
 
 struct shape {
     uint32_t pages;
@@ -235,14 +232,14 @@ static uint8_t *page_at(const struct rig *rig, const struct shape *shape, bool i
 }
 
 static void items_set(struct rig *rig, const struct shape *shape, uint64_t first, bool is_target,
-                      enum form form)
+                      bool has_headroom)
 {
     for (uint32_t i = 0; i < shape->pages; i++) {
         rig->spans[i] = (struct tarn_span){ page_at(rig, shape, is_target, i), shape->page_bytes };
         rig->items[i] = (struct store_item){ .key = key_of(rig, first + i),
                                              .spans = &rig->spans[i],
                                              .span_count = 1,
-                                             .has_headroom = form == FORM_STAGED };
+                                             .has_headroom = has_headroom };
     }
 }
 
@@ -280,16 +277,17 @@ static enum tarn_status pages_compare(const struct rig *rig, const struct shape 
     return TARN_OK;
 }
 
-static enum tarn_status tarn_time(struct rig *rig, const struct shape *shape, enum form form,
+/* A get has a slot with room for the header, always. */
+static enum tarn_status tarn_time(struct rig *rig, const struct shape *shape, bool has_headroom,
                                   uint64_t first, double *out_put_s, double *out_get_s)
 {
     pages_stamp(rig, shape, first);
-    items_set(rig, shape, first, false, form);
+    items_set(rig, shape, first, false, has_headroom);
     uint64_t start_ns = clock_now_ns();
     TRY(store_put(rig->store, rig->items, shape->pages));
     *out_put_s = seconds_since(start_ns);
     TRY(items_check(rig, shape));
-    items_set(rig, shape, first, true, form);
+    items_set(rig, shape, first, true, true);
     start_ns = clock_now_ns();
     TRY(store_get(rig->store, rig->items, shape->pages));
     *out_get_s = seconds_since(start_ns);
@@ -334,14 +332,14 @@ static enum tarn_status unchecked_time(struct rig *rig, const struct shape *shap
 }
 
 static enum tarn_status side_time(struct rig *rig, enum side side, const struct shape *shape,
-                                  enum form form, double *out_put_s, double *out_get_s)
+                                  double *out_put_s, double *out_get_s)
 {
     const uint64_t first = rig->next_key;
     double ignored;
     rig->next_key += shape->pages;
     TRY(interrupted());
-    if (side == SIDE_TARN) {
-        TRY(tarn_time(rig, shape, form, first, out_put_s, out_get_s));
+    if (side == SIDE_TARN || side == SIDE_APART) {
+        TRY(tarn_time(rig, shape, side == SIDE_TARN, first, out_put_s, out_get_s));
     } else if (side == SIDE_UNCHECKED) {
         TRY(unchecked_time(rig, shape, first, out_put_s, out_get_s));
     } else {
@@ -353,47 +351,41 @@ static enum tarn_status side_time(struct rig *rig, enum side side, const struct 
 
 /* ---- rows ---- */
 
-static void ratio_add(struct rig *rig, const struct shape *shape, const char *what, double *ours_s,
-                      double *theirs_s, double bar)
+static void ratio_add(struct rig *rig, const struct shape *shape, const char *what,
+                      const double *ours_s, const double *theirs_s, double bar)
 {
     char name[BENCH_ROW_NAME_BYTES];
     const double bytes = (double)shape->page_bytes * shape->pages;
     (void)snprintf(name, sizeof(name), "%s, %s", what, shape->text);
     struct bench_row *row = bench_row_add(&rig->out->rows, name);
-    row->ours = bytes / bench_quantile(ours_s, rig->options->runs, 0.5) / 1e9;
-    row->theirs = bytes / bench_quantile(theirs_s, rig->options->runs, 0.5) / 1e9;
-    row->value = row->ours / row->theirs;
+    bench_row_rates(row, bytes, ours_s, theirs_s, rig->options->runs);
     row->bar = bar;
 }
 
-/* All sides in every run; who begins changes. The first run is not counted: memory and connections
- * are new in it. */
-static enum tarn_status pages_measure(struct rig *rig, const struct shape *shape, enum form form)
+/* All sides in every run; who begins changes, and who follows whom. The first run is not counted:
+ * memory and connections are new in it. */
+static enum tarn_status pages_measure(struct rig *rig, const struct shape *shape)
 {
     double put[SIDE_COUNT][BENCH_RUNS_MAX];
     double get[SIDE_COUNT][BENCH_RUNS_MAX];
-    char name[BENCH_ROW_NAME_BYTES];
-    log_info("bench mooncake: %s, %s", shape->text, form_names[form]);
+    log_info("bench mooncake: %s", shape->text);
     for (uint32_t run = 0; run <= rig->options->runs; run++) {
         const uint32_t at = run ? run - 1 : 0;
         for (uint32_t i = 0; i < SIDE_COUNT; i++) {
-            const enum side side = (enum side)((run + i) % SIDE_COUNT);
-            TRY(side_time(rig, side, shape, form, &put[side][at], &get[side][at]));
+            const uint32_t turn = run % 2 ? i : SIDE_COUNT - 1 - i;
+            const enum side side = (enum side)((run / 2 + turn) % SIDE_COUNT);
+            TRY(side_time(rig, side, shape, &put[side][at], &get[side][at]));
         }
     }
-    (void)snprintf(name, sizeof(name), "put %s", form_names[form]);
-    ratio_add(rig, shape, name, put[SIDE_TARN], put[SIDE_WHEEL], SPEED_BAR);
-    (void)snprintf(name, sizeof(name), "get %s", form_names[form]);
-    ratio_add(rig, shape, name, get[SIDE_TARN], get[SIDE_WHEEL], SPEED_BAR);
-    if (form != FORM_STAGED)
-        return TARN_OK;
+    ratio_add(rig, shape, "put", put[SIDE_TARN], put[SIDE_WHEEL], SPEED_BAR);
+    ratio_add(rig, shape, "get", get[SIDE_TARN], get[SIDE_WHEEL], SPEED_BAR);
+    ratio_add(rig, shape, "put, header apart", put[SIDE_APART], put[SIDE_WHEEL], 0);
     ratio_add(rig, shape, "put unchecked", put[SIDE_UNCHECKED], put[SIDE_WHEEL], 0);
     ratio_add(rig, shape, "get unchecked", get[SIDE_UNCHECKED], get[SIDE_WHEEL], 0);
     return TARN_OK;
 }
 
-static enum tarn_status ask_time(struct rig *rig, enum side side, uint64_t first,
-                                 double *out_seconds)
+static enum tarn_status ask_time(struct rig *rig, enum side side, uint64_t first, double *out_us)
 {
     double seconds[ASKS];
     struct store_key keys[PAGES_MAX];
@@ -414,7 +406,7 @@ static enum tarn_status ask_time(struct rig *rig, enum side side, uint64_t first
                 return TARN_MISS;
         }
     }
-    *out_seconds = bench_quantile(seconds, ASKS, 0.5);
+    *out_us = bench_quantile(seconds, ASKS, 0.5) * 1e6;
     return TARN_OK;
 }
 
@@ -426,7 +418,7 @@ static enum tarn_status asks_measure(struct rig *rig)
     const uint64_t first = rig->next_key;
     rig->next_key += PAGES_MAX;
     log_info("bench mooncake: exists");
-    TRY(tarn_time(rig, shape, FORM_IN_PLACE, first, &ignored, &ignored));
+    TRY(tarn_time(rig, shape, true, first, &ignored, &ignored));
     for (uint32_t run = 0; run <= rig->options->runs; run++) {
         const uint32_t at = run ? run - 1 : 0;
         for (uint32_t i = 0; i < 2; i++) {
@@ -436,9 +428,7 @@ static enum tarn_status asks_measure(struct rig *rig)
     }
     struct bench_row *row = bench_row_add(&rig->out->rows, "exists, 64 keys");
     row->unit = "us";
-    row->ours = bench_quantile(times[SIDE_TARN], rig->options->runs, 0.5) * 1e6;
-    row->theirs = bench_quantile(times[SIDE_WHEEL], rig->options->runs, 0.5) * 1e6;
-    row->value = row->ours / row->theirs;
+    bench_row_compare(row, times[SIDE_TARN], times[SIDE_WHEEL], rig->options->runs);
     row->bar = ASK_BAR;
     row->less_is_better = true;
     return wheel_do(&rig->wheel, WHEEL_REMOVE, first, PAGES_MAX, 0, &ignored);
@@ -446,10 +436,8 @@ static enum tarn_status asks_measure(struct rig *rig)
 
 static enum tarn_status rows_measure(struct rig *rig)
 {
-    for (size_t i = 0; i < LENGTH_OF(shapes); i++) {
-        for (int form = 0; form < FORM_COUNT; form++)
-            TRY(pages_measure(rig, &shapes[i], (enum form)form));
-    }
+    for (size_t i = 0; i < LENGTH_OF(shapes); i++)
+        TRY(pages_measure(rig, &shapes[i]));
     return asks_measure(rig);
 }
 

@@ -8,12 +8,13 @@
  * nothing, so that the same bytes cross the same network: Tarn's in this process, through the C
  * library or the bridge, as every pool of Tarn's has it; the package's in a Python of its own
  * (bench-wheel.h). What Tarn does besides (header, checksum of every byte, the question whether a
- * page is there) is in its time. Rows called unchecked call the provider from C without any of it,
- * which shows what it costs.
+ * page is there) is in its time.
  *
- * Pages are new in every run, are compared byte by byte after Tarn has got them, and are removed. A
- * page moves in place, its header beside it, or staged, its header in front: the connector saves
- * the one way and loads the other.
+ * Pages are new in every run, are compared byte by byte after Tarn has got them, and are removed.
+ * They have room for their header before them, as slots have and pages of an engine with headroom
+ * (tarn.h). Two kinds of rows are not judged, and show what things cost: a put with the header
+ * apart, as of an engine without headroom that saves in place, and unchecked ones, which call the
+ * provider from C and do nothing besides.
  */
 #ifndef CLI_MOONCAKE_ROWS_H
 #define CLI_MOONCAKE_ROWS_H
@@ -22,7 +23,7 @@
 #include "cli/bench-wheel.h"
 
 struct mooncake_rows_options {
-    uint32_t runs;      /* of each side and row, whose median counts; odd */
+    uint32_t runs;      /* of each side and row; odd */
     const char *master; /* as find_master() has it; NULL: one of the bench's own */
     const char *python; /* NULL: python3 on the PATH */
 };

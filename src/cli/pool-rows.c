@@ -88,17 +88,15 @@ static double seconds_since(const struct rig *rig, uint64_t start_ns)
 }
 
 /* A row of two rates over the same bytes, from the times of runs that took turns. */
-static void ratio_add(struct rig *rig, const char *what, double *ours_s, double *theirs_s,
-                      double bar)
+static void ratio_add(struct rig *rig, const char *what, const double *ours_s,
+                      const double *theirs_s, double bar)
 {
     char name[BENCH_ROW_NAME_BYTES];
     const char *size = rig->page_bytes >= 1 << 20 ? "3 MiB" : "512 KiB";
     const double bytes = (double)rig->page_bytes * PAGES;
     (void)snprintf(name, sizeof(name), "%s, 64 x %s", what, size);
     struct bench_row *row = bench_row_add(rig->out, name);
-    row->ours = bytes / bench_quantile(ours_s, rig->options->runs, 0.5) / 1e9;
-    row->theirs = bytes / bench_quantile(theirs_s, rig->options->runs, 0.5) / 1e9;
-    row->value = row->ours / row->theirs;
+    bench_row_rates(row, bytes, ours_s, theirs_s, rig->options->runs);
     row->bar = bar;
 }
 

@@ -11,7 +11,7 @@
 #include "cli/bench-report.h"
 
 struct pool_rows_options {
-    uint32_t runs; /* of each side, whose median counts; odd, at most 31 */
+    uint32_t runs; /* of each side; odd, at most BENCH_RUNS_MAX */
     bool cpu_time; /* count processor time: for a machine that does other things as well */
     bool is_quick; /* leave the row of 10^7 entries out */
 };
