@@ -9,8 +9,6 @@
 
 _Static_assert(sizeof(XXH3_state_t) <= CHECKSUM_STATE_BYTES, "XXH3's state has grown");
 
-enum { AHEAD_BYTES = 4096, STEP_BYTES = 2048, LINE_BYTES = 64 };
-
 static XXH3_state_t *checksum_state(struct checksum_state *state)
 {
     return (XXH3_state_t *)(void *)state->bytes;
@@ -26,17 +24,6 @@ void checksum_begin(struct checksum_state *state, uint64_t seed)
 void checksum_add(struct checksum_state *state, const void *data, size_t size_bytes)
 {
     (void)XXH3_128bits_update(checksum_state(state), data, size_bytes);
-}
-
-void checksum_add_far(struct checksum_state *state, const void *data, size_t size_bytes)
-{
-    const unsigned char *bytes = data;
-    for (size_t at = 0; at < size_bytes; at += STEP_BYTES) {
-        const size_t left = size_bytes - at;
-        for (size_t i = 0; i < STEP_BYTES && left >= AHEAD_BYTES + STEP_BYTES; i += LINE_BYTES)
-            __builtin_prefetch(bytes + at + AHEAD_BYTES + i, 0, 2);
-        checksum_add(state, bytes + at, left < STEP_BYTES ? left : STEP_BYTES);
-    }
 }
 
 struct checksum checksum_end(const struct checksum_state *state)

@@ -23,10 +23,6 @@ struct checksum_state {
 
 void checksum_begin(struct checksum_state *state, uint64_t seed);
 void checksum_add(struct checksum_state *state, const void *data, size_t size_bytes);
-
-/* The same, of many bytes that are in no cache nearby: asks for them well before their turn, which
- * the processor itself does too late. For bytes that are at hand it is the slower one. */
-void checksum_add_far(struct checksum_state *state, const void *data, size_t size_bytes);
 struct checksum checksum_end(const struct checksum_state *state);
 
 static inline bool checksum_equal(struct checksum a, struct checksum b)

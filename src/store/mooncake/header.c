@@ -36,7 +36,7 @@ static struct checksum checksum_of(const uint8_t header[HEADER_BYTES],
     checksum_begin(&state, 0);
     checksum_add(&state, header, CHECKED_BYTES);
     for (uint32_t i = 0; i < span_count; i++)
-        checksum_add_far(&state, spans[i].base, spans[i].size_bytes);
+        checksum_add(&state, spans[i].base, spans[i].size_bytes);
     return checksum_end(&state);
 }
 
