@@ -169,8 +169,8 @@ static enum tarn_status python_run(const struct wheel_options *options, int outp
                                       memory,
                                       buffer,
                                       NULL };
-    return process_start(path, (char *const *)(const void *)arguments, environ, output_fd,
-                         out_process);
+    return process_start(path, (char *const *)(const void *)arguments, options->environment,
+                         output_fd, out_process);
 }
 
 static enum tarn_status joined_wait(struct wheel *wheel)

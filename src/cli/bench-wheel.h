@@ -25,7 +25,8 @@ struct wheel {
 };
 
 struct wheel_options {
-    const char *python; /* the program; NULL: python3 on the PATH */
+    const char *python;       /* the program; NULL: python3 on the PATH */
+    char *const *environment; /* of its process */
     const struct mooncake_options *client;
     const char *space;     /* keys are SPACE/NUMBER, the number as 32 hexadecimal digits */
     uint64_t memory_bytes; /* half of it to put from, half to get into; whole MiB */

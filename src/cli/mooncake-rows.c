@@ -54,6 +54,7 @@ static const struct shape shapes[] = { { 64, 512 << 10, "64 x 512 KiB" },
 struct rig {
     const struct mooncake_rows_options *options;
     struct mooncake_rows *out;
+    char **environment; /* as it was at the start, without what Tarn sets for Mooncake */
     struct run_dir dir;
     struct master master;
     struct process donor;
@@ -188,6 +189,7 @@ static enum tarn_status sides_start(struct rig *rig)
     TRY(memory_make(rig));
     const struct client *client = mooncake_behind(rig->store);
     const struct wheel_options options = { .python = rig->options->python,
+                                           .environment = rig->environment,
                                            .client = &rig->client,
                                            .space = rig->space_text,
                                            .memory_bytes = 2 * BATCH_BYTES_MAX };
@@ -452,9 +454,12 @@ enum tarn_status mooncake_rows_measure(const struct mooncake_rows_options *optio
     };
     *out_rows = (struct mooncake_rows){ .rows = { .count = 0 } };
     stop_prepare();
-    mooncake_environment_prepare(DEADLINE_MS);
     (void)unsetenv("MOONCAKE_CONFIG_PATH"); /* NOLINT(concurrency-mt-unsafe): of another pool */
-    enum tarn_status status = pool_find(rig);
+    enum tarn_status status =
+        process_environment(environ, (const char *const[]){ NULL }, &rig->environment);
+    mooncake_environment_prepare(DEADLINE_MS);
+    if (status == TARN_OK)
+        status = pool_find(rig);
     if (status == TARN_OK)
         status = sides_start(rig);
     if (status == TARN_OK)
@@ -465,6 +470,7 @@ enum tarn_status mooncake_rows_measure(const struct mooncake_rows_options *optio
         log_error("bench mooncake: %s", tarn_strerror(status));
     sides_stop(rig);
     pool_leave(rig);
+    mem_free(rig->environment);
     mem_free(rig);
     return status;
 }

@@ -7,8 +7,9 @@
  * bench's own and a donor, each a process, all on this host. Either side has a client that lends
  * nothing, so that the same bytes cross the same network: Tarn's in this process, through the C
  * library or the bridge, as every pool of Tarn's has it; the package's in a Python of its own
- * (bench-wheel.h). What Tarn does besides (header, checksum of every byte, the question whether a
- * page is there) is in its time.
+ * (bench-wheel.h) and in the environment as the user has it, without what Tarn sets for its own
+ * (store/mooncake/environment.h). What Tarn does besides (header, checksum of every byte, the
+ * question whether a page is there) is in its time.
  *
  * Pages are new in every run, are compared byte by byte after Tarn has got them, and are removed.
  * They have room for their header before them, as slots have and pages of an engine with headroom

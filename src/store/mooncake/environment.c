@@ -23,6 +23,7 @@ void mooncake_environment_prepare(uint32_t deadline_ms)
         { "MC_RPC_CONNECT_TIMEOUT_MS", "", true },
         { "MC_TCP_PROGRESS_TIMEOUT_SEC", "", false },
         { "MC_TCP_STATUS_TIMEOUT_SEC", "", false },
+        { "MC_TCP_SLICE_SIZE", "61440", false }, /* with headers below the 64 KiB of a packet */
         { "MC_STORE_CLIENT_SETUP_RETRIES", "2", false },
         { "GLOG_minloglevel", "1", false },
     };

@@ -15,9 +15,10 @@
 
 /* The process has one thread, or everything is set already; otherwise nothing is changed and a
  * warning names what to set. RPC time-outs become half of deadline_ms; a transfer that does not
- * move ends after deadline_ms, in whole seconds, not after 30. Unless they are set, too:
- * a few attempts to reach the master at setup in place of twenty, and only warnings on standard
- * error. */
+ * move ends after deadline_ms, in whole seconds, not after 30. Unless they are set, too: TCP is
+ * given 60 KiB at a time, for the 64 KiB of Mooncake's own do not fit into one packet, the largest
+ * of which has 65535 bytes with its headers; a few attempts to reach the master at setup in place
+ * of twenty; and only warnings on standard error. */
 void mooncake_environment_prepare(uint32_t deadline_ms);
 
 #endif
